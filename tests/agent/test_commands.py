@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import duckdb
@@ -166,6 +167,20 @@ def serving(world: Path) -> Iterator[Path]:
             assert process.wait(60) == 0
             assert process.stdout is not None
             process.stdout.close()
+
+
+def test_status_says_which_runs_of_others_were_refused_here_and_why(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert call("site", "init", tmp_path / "south", "--name", "south") == 0
+    refused = {"run": "ab12", "site": "north", "why": "less than 256 MB are free for the site's folder"}
+    state: dict[str, Any] = {"site": "south", "fingerprint": "lusab", "peers": {}, "refused": [refused]}
+    state |= {"proposed": [], "pending_predictions": [], "runs": []}
+    running = SimpleNamespace(call=lambda *_: state)
+    monkeypatch.setattr("blindbayes.cli.commands.site.OperatorClient", lambda _: running)
+    capsys.readouterr()
+    assert call("site", "status", "--config", tmp_path / "south") == 0
+    assert "refused run ab12 of north: less than 256 MB are free" in capsys.readouterr().out
 
 
 def test_from_init_to_release(serving: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -174,7 +174,12 @@ def test_codebook_check_counts_and_exits_with_3_without_values(run: Any, folder:
     assert (by_name["sex [bold]"]["unmapped"], by_name["age"]["unreadable"], by_name["age"]["missing"]) == (2, 1, 1)
     assert json.loads(documents.getvalue()[position:])["exit_code"] == 3
     assert CANARY in run(*arguments, "--show-codes").out  # asked for, on the site's own screen
-    assert run("codebook", "check", folder / "codebook.toml", "--data", folder / "rows.csv").code == 0
+    plain = run("codebook", "check", folder / "codebook.toml", "--data", folder / "rows.csv")
+    assert plain.code == 0
+    assert "no row has a value" not in plain.out
+    empty = rows().assign(age="")
+    empty.to_csv(folder / "empty.csv", index=False)
+    assert "age: no row has a value" in run("codebook", "check", folder / "codebook.toml", "--data", folder / "empty.csv").out
 
 
 def test_codebook_draft_warns_of_the_leak_and_never_overwrites(run: Any, folder: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import socket
 import subprocess
@@ -13,7 +14,7 @@ from playwright.sync_api import Browser
 
 from blindbayes.agent.config import SiteConfig
 from blindbayes.agent.store.folder import SiteFolder
-from blindbayes.console.first_run import require_free
+from blindbayes.console.first_run import Answers, FirstRun, require_free
 from blindbayes.console.invitations import invitation_of, invited, keep_cards
 from blindbayes.errors import ConfigError
 from blindbayes.net.identity import Identity
@@ -88,6 +89,16 @@ def test_a_budget_that_no_ledger_takes_leaves_nothing_behind(tmp_path: Path, bud
         SiteFolder.create(tmp_path / "north", "north", config=SiteConfig(), epsilon=budget)
     assert not (tmp_path / "north").exists()
     SiteFolder.create(tmp_path / "north", "north", config=SiteConfig(), epsilon="3.5")
+
+
+@pytest.mark.parametrize("address", ["north.example", ":7440", "north.example:https", "north.example:70000"])
+def test_an_address_without_a_port_is_refused_by_the_name_of_its_field(tmp_path: Path, address: str) -> None:
+    async def make() -> None:
+        FirstRun(tmp_path / "north", "127.0.0.1:0")._create(Answers(name="north", address=address), "Ada")
+
+    with pytest.raises(ConfigError, match="Address for the other sites: write host and port"):
+        asyncio.run(make())
+    assert not (tmp_path / "north").exists()
 
 
 def test_an_address_that_is_in_use_is_refused_while_the_form_is_open() -> None:

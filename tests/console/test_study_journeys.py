@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -82,6 +83,42 @@ def test_a_study_is_written_sent_approved_and_started_in_the_console(tmp_path: P
         ada.page.get_by_role("link", name="See the release").click()
         ada.says("All files are as they were released")
         assert ada.page.locator("h1 b").count() == 0  # the title is text
+
+
+def test_the_questions_of_a_dictionary_are_answered_in_fields_and_its_labels_are_seen(tmp_path: Path, person: People) -> None:
+    dictionary = tmp_path / "dictionary.csv"
+    dictionary.write_text(
+        'Variable / Field Name,Field Type,Field Label,"Choices, Calculations, OR Slider Labels",'
+        "Text Validation Type OR Show Slider Number\nrecord_id,text,,,\npocket,text,Pocket depth,,number\n"
+        'plaque,radio,Plaque,"0, none | 2, heavy",\nrelapse,yesno,,,\n'
+    )
+    with Consoles(tmp_path / "office", NAMES) as office:
+        ada = person(office, "north")
+        ada.expected += ["400"] * 4
+        ada.see("/write").get_by_role("radio", name="A data dictionary").check()
+        ada.page.get_by_label("Purpose").fill("Relapse")
+        ada.page.get_by_label("The file").set_input_files(dictionary)
+        ada.press("Continue")
+        ada.says("its format is redcap")
+        ada.page.get_by_label("Format of a data dictionary").select_option("redcap")
+        ada.press("Continue")
+        ada.says("2 questions open; answer them below")
+        ada.page.get_by_label("Class column", exact=False).fill("relapse")
+        ada.page.get_by_label("Smallest pocket").fill("0")
+        ada.press("Continue")
+        ada.says("1 question open")
+        assert ada.page.get_by_label("Smallest pocket").input_value() == "0"
+        ada.page.get_by_label("Largest pocket").fill("much")
+        ada.press("Continue")
+        ada.says("'much' is not a number")
+        ada.page.get_by_label("Largest pocket").fill("15")
+        ada.press("Continue")
+        ada.says("It predicts relapse")
+        ada.says("0 (none), 2 (heavy)")
+        ada.says("Pocket depth")
+        ada.page.get_by_text("Read and change the file").click()
+        book = ada.page.get_by_label("Codebook file").input_value()
+        assert hashlib.sha256(dictionary.read_bytes()).hexdigest() in book  # the file went through the form as it is
 
 
 def test_a_refusal_reaches_the_author_with_its_reason_and_a_kept_reason_does_not(tmp_path: Path, person: People) -> None:

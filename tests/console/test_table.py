@@ -109,6 +109,8 @@ def test_the_check_says_what_a_run_with_noise_does_with_rows_that_do_not_fit(off
     assert "ask the study's author for wider bounds" in page.replace("&#39;", "'")
     page = office.ask("north", "POST", f"/studies/{study.sha256}/dry-run", urlencode(csrf), headers=ada, token=False).text
     assert "Nothing was sent" in page  # it is true: the dry run does not refuse them
+    assert "Rows of this site do not fit in age." in page
+    assert "at the nearest bound" in page
 
 
 def test_a_messy_table_is_brought_in_by_clicks_from_upload_to_a_dry_run_that_passes(
@@ -156,11 +158,18 @@ def test_a_messy_table_is_brought_in_by_clicks_from_upload_to_a_dry_run_that_pas
         expect(page.get_by_label("Read age as")).to_have_value("years")
         expect(page.get_by_label("Dates of age are written")).to_have_value("DMY")
         page.locator("tr", has=page.get_by_label("Column for age")).get_by_label("Second date").select_option("Aufnahme")
+        expect(page.get_by_label("Leave other columns unread")).to_be_checked()  # though its columns could not be read at first
+        page.get_by_label("Leave other columns unread").uncheck()
         ada.press("Check all rows")
         ada.says("tick 'Leave other columns unread' on the page Table")  # not --ignore-extra
         page.get_by_label("Leave other columns unread").check()
+        page.get_by_label("Dates of age are written").select_option("YMD")
+        ada.press("Check all rows")
+        ada.says("no row has a value of age")  # nothing is refused: what cannot be read counts as missing
+        page.get_by_label("Dates of age are written").select_option("DMY")
         ada.press("Check all rows")
         ada.says("The table fits.")
+        expect(page.get_by_role("link", name="Go on to the study")).to_have_count(0)  # it would lose what was chosen
         require_fit(page, "table-checked")
         assert SECRET not in page.content()
         page.get_by_text("Preview the first 5 rows").click()

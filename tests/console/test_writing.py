@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 import tomllib
+from base64 import b64encode
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,8 @@ from blindbayes.agent.approvals.people import Person
 from blindbayes.agent.writing import WrittenDraft, compose, edited_codebook, is_wordy, make_study, read_codebook
 from blindbayes.cli import root
 from blindbayes.codebook import Categorical, Codebook, Numeric, Text
+from blindbayes.codebook.importers import answers_in
+from blindbayes.console import writing
 from blindbayes.data.infer import draft_codebook
 from blindbayes.errors import BlindbayesError
 from blindbayes.net.identity import Card, Identity
@@ -317,9 +320,31 @@ def test_the_page_shows_the_questions_of_a_dictionary_and_keeps_the_answers(offi
         "north", "POST", "/write", urlencode({**given, "answers": "--unit psa=ng/ml"}), headers=ada, token=False
     )
     assert answer.status == 400
-    assert "write these lines under Answers" in answer.text
-    for piece in ("--bound psa=0:HIGH", "--target NAME", '<option value="redcap" selected>', ">--unit psa=ng/ml</textarea>"):
+    assert "answer them below" in answer.text
+    assert "--bound" not in answer.text.partition("Other answers")[0]
+    asked = ('name="ask-1" value="bound psa"', 'name="ask-1-low" inputmode="decimal" class="short" value="0"', "Class column")
+    for piece in (*asked, '<option value="redcap" selected>', ">--unit psa=ng/ml</textarea>"):
         assert piece in answer.text, piece
+
+
+def test_answers_to_questions_become_flags_and_an_earlier_file_stays_as_it_is() -> None:
+    asked = {
+        "ask-0": "bound body mass",
+        "ask-0-low": " 0",
+        "ask-0-high": "250 ",
+        "ask-1": "values ward",
+        "ask-1-values": "a\r\nb c\r\n",
+    }
+    earlier = b64encode(b"name\nage\n").decode()
+    given = writing.from_form({"answers": "--unit age=y", "earlier": earlier, **asked, "ask-2": "bound age", "ask-2-low": "1"})
+    assert answers_in(given["answers"]) == {
+        "units": {"age": "y"},
+        "bounds": {"body mass": (0.0, 250.0)},
+        "values": {"ward": ["a", "b c"]},
+    }
+    assert given["text"] == "name\nage\n"
+    assert writing.from_form({"text": "new", "earlier": earlier})["text"] == "new"
+    assert writing.from_form({"earlier": "no base64"})["text"] == ""
 
 
 def test_a_study_that_cannot_be_begun_keeps_what_was_typed(office: Consoles) -> None:

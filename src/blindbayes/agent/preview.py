@@ -61,11 +61,15 @@ def dry_run(home: SiteFolder, name: str, study: StudyFile) -> dict[str, Any]:
     if omop is not None:
         lines = [*lines, f"OMOP: {omop['cohort']} of {omop['persons']} persons are in the cohort, one row each."]
         lines += [f"OMOP: {problem}." for problem in omop["problems"]]
+    misfits = _misfits(home, name, study)
+    if misfits:
+        lines = [*lines, f"Rows here do not fit in {', '.join(misfits)}; with an epsilon the run goes on: {HOW_MISFITS_COUNT}."]
     return {
         "study": study.sha256,
         "title": study.title,
         "protocol": study.protocol,
         **facts,
+        "misfits": misfits,
         "refused_because": problems + facts["refused_because"],
         "cost": cost(home, study),
         "past": again(home, study),
@@ -73,6 +77,18 @@ def dry_run(home: SiteFolder, name: str, study: StudyFile) -> dict[str, Any]:
         "lines": lines,
         **({"omop": omop} if omop is not None else {}),
     }
+
+
+HOW_MISFITS_COUNT = (
+    "numbers out of bounds count at the nearest bound, other values as missing, and rows of an unknown class not at all"
+)
+
+
+def _misfits(home: SiteFolder, name: str, study: StudyFile) -> list[str]:
+    """Return the columns with rows that do not fit and that a run with noise counts all the same; others are refused."""
+    if not study.task.disclosure.epsilon or home.config.rows is None:
+        return []
+    return [each["name"] for each in home.tables.check(study, name)["columns"] if each["problem"]]
 
 
 _MAX_RUNS = 1000  # runs that one form can approve

@@ -21,6 +21,7 @@ from blindbayes.agent.site_file import change_settings, raw_settings, require_pl
 from blindbayes.agent.store.folder import SiteFolder
 from blindbayes.agent.store.tables import Tables
 from blindbayes.agent.table_rules import complete, rule_form
+from blindbayes.codebook import Categorical
 from blindbayes.errors import BlindbayesError, ConfigError, DataError
 from blindbayes.io import typed
 from blindbayes.study.file import StudyFile
@@ -141,18 +142,20 @@ def wanted_columns(study: StudyFile, name: str) -> dict[str, dict[str, Any]]:
     """Return what the study asks of this site's table: columns in the codebook's order, with their kind in words."""
     book, split = study.book, study.columns
     own = None if split is None else {*split.holds.get(name, ()), *([book.target] if name in split.labelled else ())}
-    wanted = {book.target: {"kind": "class", "about": _listed(book.classes), "optional": False}}
+    wanted = {book.target: {"kind": "class", "about": _listed(book.classes), "optional": False, "description": ""}}
     for feature in book.features:
-        values = getattr(feature, "values", None)
-        about = _listed(values) if values else ""
+        about = _listed(tuple(map(feature.named, feature.values))) if isinstance(feature, Categorical) else ""
         if (low := getattr(feature, "low", None)) is not None:
             about = f"number from {low:g} to {feature.high:g}"  # type: ignore[union-attr]
         kind = type(feature).__name__.lower()
-        wanted[feature.name] = {"kind": kind, "about": about, "optional": bool(getattr(feature, "optional", False))}
+        facts = {"kind": kind, "about": about, "optional": bool(getattr(feature, "optional", False))}
+        wanted[feature.name] = {**facts, "description": getattr(feature, "description", "")}
     keys = {} if book.identifier is None else {part.column: None for part in book.identifier.parts}
     chosen = {each: facts for each, facts in wanted.items() if own is None or each in own}
     for key in keys:
-        chosen.setdefault(key, {"kind": "identifier", "about": "part of the identifier", "optional": split is None})
+        chosen.setdefault(
+            key, {"kind": "identifier", "about": "part of the identifier", "optional": split is None, "description": ""}
+        )
     return chosen
 
 

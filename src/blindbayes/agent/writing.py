@@ -16,7 +16,7 @@ import msgspec
 from blindbayes.agent.store.folder import SiteFolder
 from blindbayes.agent.store.inbox import store_study
 from blindbayes.codebook import DEFAULT_MAX_ROWS, Categorical, Codebook, Feature, Numeric
-from blindbayes.codebook.importers import answers_in, import_codebook
+from blindbayes.codebook.importers import OpenQuestions, Question, answers_in, import_codebook
 from blindbayes.crypto.coins import Coins
 from blindbayes.errors import BlindbayesError, ConfigError
 from blindbayes.io.files import make_private_folder, write_whole
@@ -103,6 +103,17 @@ def codebook_from_dictionary(text: str, format: str, target: str, answers: str) 
     return made.codebook.to_toml(), (*notes, *(each.text for each in made.open))
 
 
+def open_questions(text: str, format: str, target: str, answers: str) -> tuple[Question, ...] | None:
+    """Return what a data dictionary and its answers leave open, or None if they are wrong in another way."""
+    try:
+        codebook_from_dictionary(text, format, target, answers)
+    except OpenQuestions as error:
+        return error.questions
+    except ConfigError:
+        return None
+    return ()
+
+
 def codebook_from_table(home: SiteFolder, target: str) -> tuple[str, tuple[str, ...]]:
     """Draft a codebook from this site's own table; return its file and notes.
 
@@ -133,8 +144,10 @@ def columns_of(book: Codebook) -> list[dict[str, Any]]:
     rows = []
     for feature in book.features:
         row: dict[str, Any] = {"name": feature.name, "kind": type(feature).__name__.lower()}
+        row["description"] = getattr(feature, "description", "")
         if isinstance(feature, Categorical):
             row["listed"] = list(feature.values)
+            row["meanings"] = [feature.named(value) for value in feature.values if value in feature.labels]
         elif isinstance(feature, Numeric):
             row |= {
                 end: f"{bound:g}" if float(f"{bound:g}") == bound else repr(bound)

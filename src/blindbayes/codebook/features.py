@@ -52,6 +52,11 @@ class Categorical(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="
         if self.other is not None and self.other not in self.values:
             raise ConfigError(f"{where}: other must be one of its values, for example values = [..., 'other']")
 
+    def named(self, value: str) -> str:
+        """Return a value with its label, as people read it: `2 (heavy)`."""
+        label = self.labels.get(value, "")
+        return f"{value} ({label})" if label and label != value else value
+
     @property
     def columns(self) -> int:
         return len(self.values)

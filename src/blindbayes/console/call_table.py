@@ -8,6 +8,7 @@ from blindbayes.console import actions, records, table, views, writing
 from blindbayes.console.calls import Action, View
 
 _TABLE: dict[str, Any] = {"back": "/table", "form": table.from_form, "again": table.again, "again_page": "table.html"}
+_BEGUN: dict[str, Any] = {"again": writing.start_again, "again_page": "write.html"}
 _STUDY, _RUN, _DRAFT = "/studies/{study}", "/runs/{run}", "/write/{draft}"
 
 CALLS: tuple[View | Action, ...] = (
@@ -37,7 +38,7 @@ CALLS: tuple[View | Action, ...] = (
     Action("/studies/{study}/approve", actions.approve, "approve", _STUDY, _STUDY),
     Action("/studies/{study}/refuse", actions.refuse, "refuse", _STUDY, _STUDY, "refused"),
     Action("/studies/{study}/revoke", actions.revoke, "revoke", _STUDY, _STUDY, "revoked"),
-    Action("/write", writing.begin, "run", "/write", _DRAFT, again=writing.start_again, again_page="write.html"),
+    Action("/write", writing.begin, "run", "/write", _DRAFT, form=writing.from_form, **_BEGUN),
     Action(_DRAFT, writing.save, "run", _DRAFT, _DRAFT, "saved", form=writing.gathered),
     Action("/write/{draft}/forecast", writing.forecast, "run", _DRAFT, _DRAFT + "#privacy", form=writing.gathered),
     Action("/write/{draft}/make", writing.make, "run", _DRAFT, _STUDY, "made", form=writing.gathered),

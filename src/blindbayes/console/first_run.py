@@ -133,6 +133,8 @@ class FirstRun:
             read_cards(form.invitation)  # before anything is made
         address = form.address.strip()
         host, _, port = address.rpartition(":")
+        if address and not (host and port.isdecimal() and 0 < int(port) < 1 << 16):
+            raise ConfigError("Address for the other sites: write host and port, such as north.example:7440")
         listen = (address if host in _LOOPBACK else f"0.0.0.0:{port}") if address else None
         require_free(listen)
         config = SiteConfig(

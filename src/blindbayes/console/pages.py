@@ -21,6 +21,7 @@ from starlette.responses import HTMLResponse, PlainTextResponse, RedirectRespons
 from starlette.routing import Route, compile_path
 
 from blindbayes.agent.agent import Agent
+from blindbayes.agent.preview import HOW_MISFITS_COUNT
 from blindbayes.agent.runs.folders import require_run_id
 from blindbayes.console.auth import Authenticator, User, cookie, cookie_name, path_of
 from blindbayes.console.call_table import CALLS
@@ -100,6 +101,7 @@ class Pages:
         self._agent, self._auth = agent, auth
         self._templates = templates("blindbayes.console")
         self._templates.filters.update(FILTERS)
+        self._templates.globals["how_misfits_count"] = HOW_MISFITS_COUNT
         self._templates.tests["downloadable"] = may_download
         self.live = LiveParts(self._render_live)
         self.organisation = Organisation(agent, auth, self._show_login)
@@ -167,8 +169,8 @@ class Pages:
             try:
                 if problem := action.refusal(user):
                     raise BlindbayesError(problem)
-                fields = fields if action.form is None else action.form(fields)
-                result = await invoke(action, Context(self._agent, user), request.path_params, fields)
+                given = fields if action.form is None else action.form(fields)
+                result = await invoke(action, Context(self._agent, user), request.path_params, given)
             except Missing as missing:
                 return self._render("problem.html", request, 404, title="Not found", problem=str(missing))
             except BlindbayesError as error:

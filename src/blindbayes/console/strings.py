@@ -126,7 +126,7 @@ _IN_CONSOLE = (  # what messages of the readers say to programmers and on the co
     (r"derive numbers from dates by a map \(--map\)", "read dates as a part of them there"),
     (r"a map \(--map\) makes numbers of dates", "dates are read there as a part of them, such as the year"),
     (r"\[missing\] lists markers", "and the texts that mean no value"),
-    (r"add these flags, with", "write these lines under Answers, with"),
+    (r"add these flags, with the parts in capitals replaced:\n[\s\S]*", "answer them below, then Continue"),
     (r"Add a marker to missing in the codebook", "Add a marker to 'Texts that mean no value' on the page Table"),
     (
         r"declare another encoding: encoding='latin-1' \(--encoding latin-1 on the command line\)",

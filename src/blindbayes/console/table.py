@@ -123,8 +123,13 @@ async def _facts(context: Context, given: TableSettings, **more: Any) -> dict[st
         "preview": None,
         "report": None,
         "has_rows": rows is not None,
+        "is_saved": rows is not None and _how_read(given) == _how_read(table_setup.current_settings(home)),
     }
     return facts | more
+
+
+def _how_read(given: TableSettings) -> TableSettings:
+    return msgspec.structs.replace(given, study="", show=(), version="")
 
 
 async def _compared(context: Context, given: TableSettings) -> dict[str, Any]:
@@ -137,10 +142,9 @@ async def _compared(context: Context, given: TableSettings) -> dict[str, Any]:
 
 async def again(context: Context, fields: dict[str, Any]) -> dict[str, Any]:
     """Facts of the page after a refusal, with what was typed."""
-    typed = {} if "map" in fields else _typed_rules(fields)
+    typed = _typed_rules(fields)
     try:
-        fields = fields if "map" in fields else from_form(fields, lenient=True)
-        given = msgspec.structs.replace(validated(TableSettings, fields, strict=False), show=())
+        given = msgspec.structs.replace(validated(TableSettings, from_form(fields, lenient=True), strict=False), show=())
     except ConfigError:
         return await table(context)
     try:

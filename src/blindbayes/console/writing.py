@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import re
+import shlex
+from base64 import b64decode, b64encode
+from functools import partial
 from typing import Any, Literal
 
 import msgspec
@@ -51,6 +55,8 @@ _ELSEWHERE = {"title", "kind", "codebook", "columns", "classes"}  # fields that 
 _BOOK_FIELDS = ("column__", "added__")
 _MAX_LISTED = 150  # features with a field of their own
 _MAX_TEXT = 2000
+_MAX_EARLIER = 700_000  # bytes of a file that a form keeps: its base64 fits the form
+_ASKED = re.compile("ask-[0-9]{1,4}")
 
 
 def _drafts(context: Context) -> Drafts:
@@ -77,14 +83,68 @@ def start(context: Context) -> dict[str, Any]:
         "formats": _FORMATS,
         "has_table": home.config.rows is not None,
         "pinned": sorted(home.peers()),
+        "asked": [],
+        "earlier": "",
     }
 
 
+def from_form(fields: dict[str, str]) -> dict[str, Any]:
+    """Turn the fields that answer a question (`ask-3` is `bound age`, `ask-3-low` 0) into lines of `answers`.
+
+    `earlier` is the file of an earlier attempt, in base64: as plain text a browser would change its line ends, and so its hash.
+    """
+    lines = [fields.get("answers", ""), *filter(None, map(partial(_answer, fields), filter(_ASKED.fullmatch, fields)))]
+    given = {name: text for name, text in fields.items() if name != "earlier" and not name.startswith("ask-")}
+    try:
+        text = fields.get("text") or b64decode(fields.get("earlier", "")).decode()
+    except ValueError:
+        text = ""
+    return given | {"text": text, "answers": "\n".join(lines).strip()}
+
+
+def _answer(fields: dict[str, str], asked: str) -> str:
+    flag, _, name = fields[asked].partition(" ")
+    if flag == "bound":
+        ends = [fields.get(f"{asked}-{end}", "").strip() for end in ("low", "high")]
+        answer = ":".join(ends) if all(ends) else ""
+    else:
+        answer = "|".join(filter(None, map(str.strip, fields.get(f"{asked}-values", "").splitlines())))
+    return f"--{flag} {shlex.quote(f'{name}={answer}')}" if answer else ""
+
+
 async def start_again(context: Context, fields: dict[str, Any]) -> dict[str, Any]:
-    """The facts of `start` with what was typed, for the form of a study that could not be begun."""
-    limits = {**dict.fromkeys(("title", "kind", "source", "format", "target"), 200), "answers": 20_000}
-    given = {name: str(fields[name])[:limit] for name, limit in limits.items() if name in fields}
-    return {**await asyncio.to_thread(start, context), "given": given}
+    """The facts of `start` with what was typed, the file too, and the questions of a dictionary as fields."""
+    typed = from_form(fields)
+    limits = {**dict.fromkeys(("title", "kind", "source", "format", "target"), 200), "answers": 20_000, "text": _MAX_EARLIER}
+    given = {name: str(typed[name])[:limit] for name, limit in limits.items() if name in typed}
+    asked = await asyncio.to_thread(_open, given) if given.get("source") == "dictionary" else ()
+    if asked is None:  # an answer is wrong: its question is asked again, with what was typed
+        given["answers"] = str(fields.get("answers", ""))[:20_000]
+        asked = await asyncio.to_thread(_open, given) or ()
+    lines = [_asked(f"ask-{place}", question, fields) for place, question in enumerate(asked)]
+    earlier = b64encode(typed["text"].encode()).decode() if len(typed["text"].encode()) <= _MAX_EARLIER else ""
+    return {**await asyncio.to_thread(start, context), "given": given, "asked": lines, "earlier": earlier}
+
+
+def _open(given: dict[str, str]) -> tuple[Any, ...] | None:
+    return writing.open_questions(*(given.get(name, "") for name in ("text", "format", "target", "answers")))
+
+
+def _asked(stem: str, question: Any, fields: dict[str, Any]) -> dict[str, Any]:
+    """Return a question as the page shows it: with fields of its own for bounds and for a list of values."""
+    flag, answer = shlex.split(question.flag)
+    name, _, blank = answer.rpartition("=")
+    low, _, high = blank.partition(":")
+    before = next((each for each, asked in fields.items() if asked == f"{flag[2:]} {name}" and _ASKED.fullmatch(each)), stem)
+    return {
+        "stem": stem,
+        "text": question.text,
+        "flag": question.flag,
+        "kind": flag[2:],
+        "name": name,
+        "low": fields.get(f"{before}-low", "" if low == "LOW" else low),
+        "high": fields.get(f"{before}-high", "" if high == "HIGH" else high),
+    }
 
 
 class NewStudy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

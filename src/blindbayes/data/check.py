@@ -48,8 +48,14 @@ class CheckReport:
         """True if `count` would accept the source."""
         return not any(column.problem for column in self.columns)
 
+    @property
+    def empty(self) -> list[str]:
+        """Columns without a value in any row. `count` accepts them, but dates in another order look like that, too."""
+        return [column.name for column in self.columns if self.rows and column.missing == self.rows]
+
     def to_dict(self) -> dict[str, Any]:
-        return {"rows": self.rows, "ok": self.ok, "columns": [column.to_dict() for column in self.columns]}
+        columns = [column.to_dict() for column in self.columns]
+        return {"rows": self.rows, "ok": self.ok, "empty": self.empty, "columns": columns}
 
 
 def check(

@@ -464,7 +464,9 @@ def _hosts(hosts: Mapping[str, str], parties: Sequence[Mapping[str, Any]]) -> st
 def _feature(feature: Mapping[str, Any]) -> str:
     kind, name = str(feature["kind"]), feature["name"]
     if kind == "categorical":
-        domain = f"one of {len(feature['values'])} values ({', '.join(feature['values'])})"
+        labels = feature.get("labels") or {}
+        named = (f"{value} = {labels[value]}" if value in labels else value for value in feature["values"])
+        domain = f"one of {len(feature['values'])} values ({', '.join(named)})"
     elif kind == "numeric":
         domain = f"a number from {feature['low']:g} to {feature['high']:g} {feature.get('unit', '')}".strip()
     else:

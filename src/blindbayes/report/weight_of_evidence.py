@@ -235,7 +235,7 @@ def value_names(feature: Feature) -> list[str]:
 def range_name(feature: Feature, start: int, end: int) -> str:
     """Return a category, or the first and last number of the grid in these cells."""
     if not isinstance(feature, Numeric):
-        return str(feature.values[start]) if isinstance(feature, Categorical) else feature.word(start)
+        return feature.named(feature.values[start]) if isinstance(feature, Categorical) else feature.word(start)
     starts = [*feature.starts, feature.code_high + 1]
     first, last = starts[start], starts[end] - 1
     low, high = ((code + feature.centre) / feature.scale for code in (first, last))

@@ -277,6 +277,8 @@ def check(
             table.add_row(escape(column.name), *(str(number) for number in numbers), escape(column.problem))
         screen.line(f"{report.rows} rows")
         screen.print(table)
+        for name in report.empty:
+            screen.line(f"{name}: no row has a value. If that is wrong, look at its --map and at how its dates are written")
         if show_codes:
             for column in report.columns:
                 for code, rows in column.unmapped_codes.most_common(20):

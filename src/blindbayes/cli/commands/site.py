@@ -347,6 +347,8 @@ def status(home: SiteFolder, as_json: bool) -> None:
         lines.append(f"  {each['by']} proposes study {each['study']}, which is not approved here")
     for each in state["pending_predictions"]:
         lines.append(f"  {each['by']} requests predictions of model {each['model']}; waiting for `study predict` at this site")
+    for each in state["refused"]:
+        lines.append(f"  refused run {each['run']} of {each['site']}: {each['why']}")
     lines += [f"  run {run['run']} ({run['kind']}): {run['text']}" for run in state["runs"]]
     print_result(state, lines, as_json=as_json)
 

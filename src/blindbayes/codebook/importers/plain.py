@@ -33,6 +33,8 @@ def read_rows(rows: Iterable[tuple[str, Mapping[str, Any]]], file: File) -> Dict
     for place, row in rows:
         fields = {str(key).strip().lower(): value for key, value in row.items() if value not in (None, "")}
         name = str(fields.pop("name", "")).strip()
+        if not name and {"field_name", "variable / field name"} & {*fields}:
+            raise file.problem("line 1", "these are the headings of a REDCap data dictionary: its format is redcap")
         if not name:
             raise file.problem(place, f"has no name; each row describes a column, by the fields {_FIELDS}")
         where = f"{place}, field {name!r}"
