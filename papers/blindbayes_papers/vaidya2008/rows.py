@@ -68,7 +68,13 @@ class RatioLayout:
         pieces, self.factor = [prior], self.alpha.denominator
         for feature in codebook.features:
             if isinstance(feature, Numeric) and not feature.counted:
-                one = ratio.numeric_ratios(rows, feature.code_high - feature.code_low, divisor)
+                span = feature.code_high - feature.code_low
+                if span > ratio.MAX_SPAN:
+                    raise ConfigError(
+                        f"feature {feature.name!r} has {span + 1:,} grid points; scalar_product takes up to "
+                        f"{ratio.MAX_SPAN + 1:,}, since mean squares stay below 2^32: declare a coarser precision, or bins"
+                    )
+                one = ratio.numeric_ratios(rows, span, divisor)
             else:
                 one, self.factor = ratio.nominal_ratios(feature.size, self.alpha, rows)
             pieces += [one] * classes

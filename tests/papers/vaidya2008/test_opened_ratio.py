@@ -211,6 +211,7 @@ def test_broken_messages_end_in_a_typed_error():
         (VectorMasked, lambda m: VectorMasked(m.vector[:-1])),
         (RatiosGarbled, lambda m: RatiosGarbled(m.mark, m.tables[:-4], m.tags, m.last)),
         (RatiosTold, lambda m: RatiosTold(m.ratios[:-1])),
+        (RatiosTold, lambda m: RatiosTold(m.ratios + np.uint64(1 << 63))),
     ):
         with pytest.raises(ProtocolError):
             run_in_memory(roles(ratios, own), faults=[Replace(lambda e, kind=kind: e.kind is kind, change)])

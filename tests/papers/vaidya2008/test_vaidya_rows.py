@@ -1,6 +1,8 @@
 """Protocol 3 of the paper as a study over rows: within its stated error of pooled training, in shares or as printed."""
 
 import json
+from dataclasses import replace
+from fractions import Fraction
 
 import numpy as np
 import pandas as pd
@@ -8,8 +10,11 @@ import pytest
 
 from blindbayes import Codebook, Limits, NaiveBayes, Privacy, RowStudy
 from blindbayes.codebook import Categorical, Numeric
-from blindbayes.errors import ConfigError, PrivacyError
+from blindbayes.errors import ConfigError, PeerProtocolError, PrivacyError
+from blindbayes.protocols.memory import Replace, local_runs, run_in_memory
 from blindbayes.statistics.parameters import Gaussian, estimate
+from blindbayes_papers.vaidya2008.scalar_product import ScalarProductSetup, ratio
+from blindbayes_papers.vaidya2008.scalar_product.messages import LogarithmShareSent, RatiosAnnounced
 from support.two_party import coins
 
 TOY = {"key_bits": 512, "toy_keys": True, "degree": 10}
@@ -87,3 +92,48 @@ def test_what_is_refused():
         RowStudy(book, protocol="scalar_product", options=TOY).simulate(parts)
     with pytest.raises(PrivacyError, match="rows"):
         RowStudy(BOOK, protocol="scalar_product", options=TOY, limits=Limits(min_rows=5)).simulate(parts)
+
+
+@pytest.mark.parametrize("opening", ["shares", "printed"])
+@pytest.mark.parametrize(("high", "refused"), [(46_340, False), (46_341, True)])
+def test_numbers_whose_mean_squares_do_not_fit_are_refused(opening, high, refused):
+    """Shares were capped, and gave a variance of 0; printed ratios ended in an error of Python."""
+    book = Codebook("y", ("a", "b"), (Numeric("x", 0, high, 1.0),), max_rows=100, variance_floor=0.01)
+    x = [high, high - 9000, high - 18_000, high - 4000, high, high - 12_000]
+    frame = pd.DataFrame({"x": np.array(x, dtype=float), "y": list("ababab")})
+    parts = {"north": frame[:2], "south": frame[2:4], "west": frame[4:]}
+    study = RowStudy(book, protocol="scalar_product", options={**TOY, "opening": opening})
+    if refused:
+        with pytest.raises(ConfigError, match="feature 'x' has 46,342 grid points"):
+            study.simulate(parts, coins=coins("wide"))
+        return
+    result = study.simulate(parts, coins=coins("wide"))
+    exact = estimate(NaiveBayes(book).fit(frame[["x"]], frame["y"]).statistics_).terms["x"]
+    off = 3 * (high**2 + 1) * 2 * result.relative_error
+    assert result.combine().terms["x"].variance == pytest.approx(exact.variance, abs=off)
+
+
+@pytest.mark.parametrize(
+    ("kind", "change"),
+    [
+        (LogarithmShareSent, lambda m: LogarithmShareSent(m.mark, m.shares + np.uint64(1 << 62))),
+        (RatiosAnnounced, lambda m: RatiosAnnounced(m.ratios * np.uint64(0))),
+    ],
+    ids=["logarithms of no ratio", "ratios of 0"],
+)
+def test_what_no_sums_give_names_its_sender(kind, change):
+    """The one was an overflow of Python at the starter, the other a model with infinite logarithms."""
+    names, senders = ("north", "south", "west"), []
+    runs = local_runs(names, coins=coins("run"))
+    terms = ScalarProductSetup(1, 2, key_bits=512, toy_keys=True, degree=10)
+    ratios = replace(ratio.nominal_ratios(2, Fraction(1), 100)[0], opening="printed")
+    roles = {name: ratio.party(runs[name], ratios, terms, np.array([1, 2, 3], np.uint64), coins(name)) for name in names}
+
+    def at(header):
+        if header.kind is kind:
+            senders.append(header.sender)
+        return header.kind is kind
+
+    outcome = run_in_memory(roles, faults=[Replace(at, change)], check=False)
+    assert isinstance(outcome.error, PeerProtocolError)
+    assert outcome.error.party == senders[0]

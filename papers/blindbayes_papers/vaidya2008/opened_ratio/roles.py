@@ -274,8 +274,8 @@ def contributor(
     _require_vector(vector, ratios)
     yield from deal(vector, (first, second), coins)  # step 1
     message = yield from receive(second, RatiosTold)  # step 6
-    if len(message.ratios) not in (0, ratios.lanes):
-        raise PeerProtocolError("the received probabilities have the wrong length", party=second)
+    if len(message.ratios) not in (0, ratios.lanes) or (message.ratios >> np.uint64(ratios.fraction + 1)).any():
+        raise PeerProtocolError("the received probabilities have the wrong length or width", party=second)
     yield from open_value("minimum_reached", bool(len(message.ratios)))
     if not len(message.ratios):
         raise PrivacyError(_TOO_SMALL)

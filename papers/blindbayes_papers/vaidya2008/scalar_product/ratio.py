@@ -36,6 +36,8 @@ from blindbayes_papers.vaidya2008.scalar_product.logarithm import FRACTION, ln_e
 from blindbayes_papers.vaidya2008.scalar_product.messages import LogarithmShareSent, RatiosAnnounced
 from blindbayes_papers.vaidya2008.scalar_product.roles import quotient
 
+MAX_SPAN = 46_340
+"""Numbers from 0 to this have mean squares below 2^(HEIGHT - 1), with a bit to spare for the error of a ratio."""
 SHARE_BITS = FRACTION + HEIGHT + 1
 """Shares of ratios are modulo 2^SHARE_BITS, with FRACTION bits after the point."""
 
@@ -122,8 +124,8 @@ def party(
     if ratios.opening == "shares":
         return None
     message = yield from receive(starter, RatiosAnnounced)  # step 29
-    if len(message.ratios) != len(ratios.pairs):
-        raise PeerProtocolError("the announced ratios have the wrong length", party=starter)
+    if len(message.ratios) != len(ratios.pairs) or not message.ratios.all():
+        raise PeerProtocolError("the announced ratios have the wrong length, or one of them is 0", party=starter)
     return (yield from open_value("probabilities_and_counts", [int(value) for value in message.ratios]))
 
 
@@ -194,7 +196,9 @@ def _first(
     for own, theirs in zip(differences, sent, strict=True):
         whole = (own + theirs) % (1 << 64)
         whole -= (whole >> 63) << 64
-        results.append(round(math.exp(whole / 2**FRACTION) * 2**FRACTION))
+        if whole / 2**FRACTION >= HEIGHT * math.log(2):
+            raise PeerProtocolError("the shares of logarithms add up to no ratio of sums", party=other)
+        results.append(max(1, round(math.exp(whole / 2**FRACTION) * 2**FRACTION)))
     for name in run.others:
         yield Send(name, RatiosAnnounced(np.array(results, dtype=np.uint64)))  # step 29
     return (yield from open_value("probabilities_and_counts", results))
