@@ -209,7 +209,8 @@ def leak_report(
     noisy = any("noisy_sum" in labels for labels in opened.values())
 
     def items(kinds: Mapping[type[Message], int]) -> tuple[ReceivedKind, ...]:
-        return tuple(ReceivedKind(kind.__name__, _trust(kind, noisy), n, _describe_message(kind)) for kind, n in kinds.items())
+        what = {kind: " ".join((kind.__doc__ or kind.__name__).strip().split("\n\n")[0].split()) for kind in kinds}
+        return tuple(ReceivedKind(kind.__name__, _trust(kind, noisy), n, what[kind]) for kind, n in kinds.items())
 
     views = [PartyView(party, items(kinds), tuple(opened.get(party, ()))) for party, kinds in received.items()]
     names = {name for sender, to, _ in traffic or () for name in (sender, to)}
@@ -283,10 +284,6 @@ def _coalition(reader: str, size: int, contributors: int, doing: str, even: str 
     if parts:
         learned = "sums over parts of the other contributors, each at least what is left of a neighbourhood of the graph,"
     return " ".join(f"{subject} {learned} and nothing else about them.".split())
-
-
-def _describe_message(kind: type[Message]) -> str:
-    return " ".join((kind.__doc__ or kind.__name__).strip().split("\n\n")[0].split())
 
 
 def _trust(kind: type[Message], noisy: bool) -> str:

@@ -112,7 +112,7 @@ class Study(_CodebookFirst, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     @cached_property
     def sha256(self) -> str:
         """The hash of the study alone. A study file, which adds the parties, has a hash of its own."""
-        return canonical_hash(self.to_dict())
+        return hashlib.sha256(canonical(self.to_dict())).hexdigest()
 
     def replace(self, **changes: Any) -> Self:
         """Return another study of this kind, checked anew."""
@@ -322,11 +322,6 @@ def without_defaults(value: Any) -> Any:
         if default is msgspec.NODEFAULT or item != default:
             fields[field.name] = without_defaults(item)
     return fields
-
-
-def canonical_hash(fields: Mapping[str, Any]) -> str:
-    """Return the SHA-256 of canonical JSON."""
-    return hashlib.sha256(canonical(fields)).hexdigest()
 
 
 def canonical(fields: Mapping[str, Any]) -> bytes:

@@ -15,8 +15,6 @@ from blindbayes.dp.noise.mechanisms import PrivacyCost
 from blindbayes.errors import ConfigError
 from blindbayes.io.untrusted import well_formed
 
-PERMUTE_AND_FLIP = "permute_and_flip"
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stage:
@@ -71,17 +69,3 @@ class Stage:
             if not all(isinstance(flag, bool) for flag in flags) or not all(type(each) in (int, float) for each in numbers):
                 raise ConfigError("privacy statement: a stage has an epsilon, a delta, a rho, and two flags")
             return cls(**{**record, "epsilon": as_decimal(record["epsilon"])})
-
-
-def selection_stage(name: str, epsilon: Fraction, unit: str, sensitivity: str, *, floating_point: bool) -> Stage:
-    """Return the stage of a private selection; `floating_point` says whether scores are compared likelihoods.  [choosing]"""
-    return Stage(
-        name=name,
-        mechanism=PERMUTE_AND_FLIP,
-        epsilon=epsilon,
-        unit=unit,
-        sensitivity=sensitivity,
-        sampler="permute and flip: a uniform order, and exact coins of probability e^-(rate x rows behind the best)",
-        floating_point=floating_point,
-        timing=True,
-    )

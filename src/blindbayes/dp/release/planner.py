@@ -193,7 +193,7 @@ class _Draft:
         """Return the plan without the features that were not kept, or that noise would bury."""
         earlier, encodings = self.earlier, plan.encodings
         if earlier is not None and earlier.keep is not None:
-            encodings = _only(encodings, earlier.keep)
+            encodings = _without(encodings, {at for at, each in enumerate(encodings) if each.feature not in earlier.keep})
             if not earlier.keep:
                 why = "class counts alone: the model is one rule"
                 return self.plan(plan.mechanism, encodings, plan.signal, (reasons[0], why))
@@ -252,10 +252,6 @@ def _audible(plan: ReleasePlan, rows: int) -> Encodings:
         if not buried(encodings):
             break
     return encodings
-
-
-def _only(encodings: Encodings, keep: frozenset[str]) -> Encodings:
-    return _without(encodings, {index for index, each in enumerate(encodings) if each.feature not in keep})
 
 
 def _without(encodings: Encodings, dropped: set[int]) -> Encodings:

@@ -23,7 +23,7 @@ from fractions import Fraction
 import numpy as np
 
 from blindbayes.crypto.coins import Coins
-from blindbayes.dp.accounting.stage import Stage, selection_stage
+from blindbayes.dp.accounting.stage import Stage
 from blindbayes.dp.noise.exact_events import Integers, survives
 from blindbayes.dp.noise.knorm_histograms import _permutations
 from blindbayes.dp.release import stumps as rule
@@ -61,9 +61,17 @@ class ModelSelection:
         return self.epsilon / self.rows_per_unit
 
     def stage(self, unit: str) -> Stage:
-        """Return the facts of this stage: which class a model gives a row is decided by sums of floating-point logarithms."""
-        moved = "one row raises every score, the number of rows that a model gets right, by 0 or 1"
-        return selection_stage("last choice", self.epsilon, unit, moved, floating_point=True)
+        """Return the facts of this stage.  [choosing]"""
+        return Stage(
+            name="last choice",
+            mechanism="permute_and_flip",
+            epsilon=self.epsilon,
+            unit=unit,
+            sensitivity="one row raises every score, the number of rows that a model gets right, by 0 or 1",
+            sampler="permute and flip: a uniform order, and exact coins of probability e^-(rate x rows behind the best)",
+            floating_point=True,  # sums of logarithms decide which class a model gives a row
+            timing=True,
+        )
 
     def scores(self, models: Sequence[Parameters], rows: CodedRows) -> list[int]:
         """Return how many rows each model gets right; rows whose class is unknown do not count."""

@@ -278,12 +278,8 @@ class JoinedTask(ShareTask[Joined]):
     # -- one party, one run --------------------------------------------------------------------------------------------
 
     def bring(self, party: str, source: ColumnSource) -> None:
-        digests = digests_of(join_study(self.study), self.agreement.sha256, source)
-        self.bring_digested(party, source, digests)
-
-    def bring_digested(self, party: str, source: ColumnSource, digests: Digests) -> None:
-        """Store a table whose identifiers are already digested as the input."""
-        join, study = self.setup, self.study
+        join, study = self.setup, join_study(self.study)
+        digests = digests_of(study, self.agreement.sha256, source)
         require_held(join.columns, party, source)
         is_holder = party == join.class_holder
         if source.labelled != is_holder:
