@@ -42,7 +42,6 @@ _KEEP_SHOWN = 16
 
 
 def show_site(agent: Agent) -> dict[str, Any]:
-    """Return the state of the site."""
     home, router = agent.home, agent.router
     return {
         "site": agent.name,

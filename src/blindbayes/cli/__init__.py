@@ -141,5 +141,4 @@ def _main(arguments: list[str]) -> None:
 
 
 def print_json(value: Any) -> None:
-    """Print one JSON document."""
     click.echo(json.dumps(value, ensure_ascii=False, indent=2))

@@ -143,7 +143,6 @@ def refused(error: BlindbayesError) -> dict[str, Any]:
 
 
 def api_route(agent: Agent, call: View | Action) -> Route:
-    """Return the JSON route of a call."""
 
     async def answer(request: Request) -> Response:
         user: User = request.scope["user"]

@@ -50,7 +50,6 @@ class AgreementKey:
         return self.agree_many([public], [party])[0]
 
     def agree_many(self, publics: Sequence[bytes], parties: Sequence[str | None]) -> list[bytes]:
-        """Agree with each of several public keys."""
         for public, party in zip(publics, parties, strict=True):
             if len(public) != PUBLIC_BYTES:
                 raise IntegrityError(party=party)

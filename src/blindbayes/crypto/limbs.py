@@ -13,7 +13,6 @@ _WORD = 2.0**64
 
 
 def limbs_for(bits: int) -> int:
-    """Return the number of limbs for `bits` bits."""
     return -(-bits // 64)
 
 

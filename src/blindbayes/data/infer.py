@@ -72,7 +72,6 @@ def infer_labels(values: Any, target: str, missing: tuple[str, ...] = ()) -> tup
 def infer_feature(
     name: str, values: Any, *, bins: int | None = None, missing: tuple[str, ...] = (), margin: bool = False
 ) -> Feature:
-    """Infer a feature from the values of a column."""
     missing = tuple(dict.fromkeys(("", *missing)))
     column = values if is_plain_array(values) else arrow_column(values, name)
     floats = plain_floats(column)

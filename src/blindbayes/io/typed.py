@@ -24,12 +24,10 @@ def decoder(kind: Any, dec_hook: Callable[[type, Any], Any] | None = None) -> ms
 
 
 def decode(raw: bytes, kind: type[_T]) -> _T:
-    """Decode MessagePack."""
     value: _T = decoder(kind).decode(raw)
     return value
 
 
 def convert(value: Any, kind: type[_T], *, strict: bool = True) -> _T:
-    """Convert builtins to a type."""
     decoder(kind)  # describes it
     return msgspec.convert(value, kind, strict=strict)

@@ -232,7 +232,6 @@ class PrivateNaiveBayes(BaseNaiveBayes):
 
     @property
     def _unit_rows(self) -> int:
-        """Rows of the unit of privacy."""
         if self.rows_per_person is None:
             return 1
         require_rows_per_person(self.rows_per_person)

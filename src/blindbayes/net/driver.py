@@ -99,7 +99,6 @@ class RoleHooks:
         """Run for every message that the role receives."""
 
     def host(self, party: str) -> str:
-        """Return the site that hosts a party."""
         return party
 
     def receipt(self, value: Any) -> bytes:

@@ -61,7 +61,6 @@ def index_page(cover: Cover, files: Mapping[str, bytes]) -> str:
 
 
 def leak_page(report: LeakReport) -> str:
-    """Return the page of a leak report."""
     parties = []
     for names, view in _alike(report):
         columns = [", ".join(report.about.holds[name]) or "no column" for name in names if name in report.about.holds]

@@ -36,7 +36,6 @@ class CodedRows:
     bags: Mapping[str, Bags] = field(default_factory=dict)
 
     def values(self, name: str) -> npt.NDArray[np.int64] | Bags:
-        """Return the codes, or the bags, of a feature."""
         return self.bags[name] if name in self.bags else self.columns[name]
 
     def by_word(self, features: Iterable[Feature]) -> CodedRows:

@@ -43,7 +43,6 @@ Each site decides on its own site.toml; all parties sign study.toml.
 
 
 def page() -> str:
-    """Return the settings page in Markdown."""
     parts = [_HEAD]
     for section, known in FIELDS.items():
         top, _, table = section.partition(".")

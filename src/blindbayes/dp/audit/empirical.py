@@ -59,7 +59,6 @@ class Report:
 
     @property
     def verdict(self) -> Literal["refuted", "inconclusive", "not refuted"]:
-        """Verdict of all checks."""
         return "refuted" if self.failures else "inconclusive" if self.blind_spots else "not refuted"
 
     def to_dict(self) -> dict[str, Any]:
@@ -80,7 +79,6 @@ class Claim:
 
 
 def describe_bound(bound: Bound, claim: Claim) -> str:
-    """Describe a bound against a claim."""
     delta = f", delta {claim.delta:.3g}" if claim.delta else ""
     shown = f"{bound.event}: {bound.often:.3g} against {bound.seldom:.3g}"
     return f"epsilon >= {bound.epsilon:.3f} against {claim.epsilon:g}{delta} claimed ({shown})"

@@ -198,7 +198,6 @@ class ColumnNoise:
 
     @property
     def sampler(self) -> str:
-        """Sampler of the noise."""
         return str(self.tables.describe()["sampler"])
 
     def statement(self) -> PrivacyStatement:

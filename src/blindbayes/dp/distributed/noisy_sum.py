@@ -80,12 +80,10 @@ class ReleaseOfShares:
 
     @property
     def name(self) -> str:
-        """The mechanism."""
         return self.noise.mechanism
 
     @property
     def sampler(self) -> str:
-        """Sampler of the noise."""
         return f"exact integer shares, one per party; the shares of {self.noise.honest} add up to: {self.noise.law}"
 
     @property

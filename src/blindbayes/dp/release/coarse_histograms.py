@@ -41,7 +41,6 @@ class CoarseHistograms:
         return Classwise(tuple(parts), self.epsilon, self.rows_per_unit)
 
     def stage(self, unit: str) -> Stage:
-        """Return the facts of this stage."""
         return Stage(
             name="first look",
             mechanism="knorm",

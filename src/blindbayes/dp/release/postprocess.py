@@ -48,7 +48,6 @@ class ClassSizes:
 
     @property
     def total(self) -> float:
-        """All rows."""
         return float(self.rows.sum())
 
     @property

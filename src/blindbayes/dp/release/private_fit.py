@@ -229,7 +229,6 @@ class FitPlan:
 
     @property
     def declared(self) -> Codebook:
-        """The codebook as declared."""
         return self.expected.declared
 
     @property

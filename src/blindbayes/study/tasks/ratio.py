@@ -91,7 +91,6 @@ class RatioTask(CountingTask):
         return self.statistics
 
     def report(self, outcome: Outcome) -> ContributorResult:
-        """Return the reports of a run."""
         about, size = about_run(self.agreement, self.run_id), len(self.names)
         report = report_run(self.protocols, size, outcome, self.disclosure.conclusions, about)
         known = {"included": list(self.names)}

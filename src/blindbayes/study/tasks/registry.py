@@ -57,7 +57,6 @@ def task_class(name: str) -> type[StudyTask]:
 
 
 def known(partition: Partition) -> tuple[str, ...]:
-    """Return the protocols for a partition."""
     return tuple(name for name in names() if partition in task_class(name).partitions)
 
 

@@ -227,7 +227,6 @@ def texts(values: Sequence[str | None]) -> Any:
 
 
 def csv_of(named: Mapping[str, Any]) -> bytes:
-    """Return columns as CSV."""
     sink = pa.BufferOutputStream()
     pacsv.write_csv(pa.table(dict(named)), sink)
     return bytes(sink.getvalue())
