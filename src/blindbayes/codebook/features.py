@@ -1,7 +1,7 @@
 """Feature kinds, and recipes for identifiers.
 
-Of each kind, `columns` is the number of statistics per class, and `counted` is True if they are counts of values of which a row
-has at most one; moments and words are not.
+Each kind has `columns`, its number of statistics per class, and `counted`: True if they count values of which a row has at most
+one. Moments and words are not counted.
 """
 
 from __future__ import annotations
@@ -318,7 +318,7 @@ class Text(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="text", 
 
     @property
     def by_word(self) -> tuple[Categorical, ...]:
-        """The same Bernoulli model as one feature per word, of two values."""
+        """The same Bernoulli model as features of two values, one for each word."""
         names = (f"{self.name}: {self.word(index)}" for index in range(self.size))
         return tuple(Categorical(name, ("absent", "present"), optional=self.optional) for name in names)
 

@@ -188,7 +188,7 @@ class Link:
 
     @property
     def drained(self) -> bool:
-        """True if the peer has everything on disk and knows what this side has, or will never hear of it."""
+        """True if the peer has everything on disk and was told what this side has, or is lost."""
         acknowledged = self._ack_at is None or self._current is None
         return (self._outbox.is_empty and acknowledged) or self.is_lost
 
@@ -234,7 +234,7 @@ class Link:
         return 0.0 if self.down_since is None else self._loop.time() - self.down_since
 
     def forgive(self, gap: float) -> None:
-        """Leave out of account a time in which this process stood still and could not hear the peer."""
+        """Ignore `gap` seconds in which this process stood still and could not hear the peer."""
         self.heard += gap
         if self.down_since is not None:
             self.down_since += gap

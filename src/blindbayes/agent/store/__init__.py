@@ -1,1 +1,1 @@
-"""A site's folder and what lies in it."""
+"""A site's folder and its contents."""

@@ -188,7 +188,7 @@ class JoinSetup:
 
     @cached_property
     def class_places(self) -> U64Array:
-        """The words that a row of each class adds to count rows again for the class holder's columns."""
+        """The words by which a row of each class is counted a second time, for the class holder's own columns."""
         return class_places(len(self.codebook.classes), self.rows)
 
     def noise_bits(self, party: str) -> int:

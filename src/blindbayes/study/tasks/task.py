@@ -258,7 +258,7 @@ class StudyTask(Task):
 
     @classmethod
     def check(cls, study: Study) -> None:
-        """Raise for what can be refused before the parties are known."""
+        """Raise for settings that are wrong whoever the parties are."""
 
     @classmethod
     def default_quorum(cls, parties: int) -> int | None:

@@ -128,7 +128,7 @@ class BinBlock:
         return total
 
     def by_group(self, planes: npt.NDArray[T], words: int) -> list[npt.NDArray[T]]:
-        """Split what all planes have, (count, planes, words), per group into (rows, bits, words)."""
+        """Split an array of all planes, (count, planes, words), into one array (rows, bits, words) per group."""
         whole = planes.reshape(self.count, -1, words)
         parts = [whole[:, group.first : group.first + group.planes] for group in self.shape.groups]
         return [
@@ -137,7 +137,7 @@ class BinBlock:
         ]
 
     def transfers(self, keys: Block128) -> list[Block128]:
-        """Split the transfers on the scorer's shares per group into (rows, bits, 2). The rest are the output gate's."""
+        """Return the transfers on the scorer's shares per group, (rows, bits, 2). The rest belong to the output gate."""
         groups, at = [], 0
         for group in self.shape.groups:
             size = self.count * group.planes

@@ -152,7 +152,7 @@ def _flat(share: U64Array) -> U64Array:
 
 
 def _require_counts(counted: U64Array, rows: U64Array, party: str) -> None:
-    """Raise if a row does not count once in the sums: then a leaf or a row is not what it should be."""
+    """Raise unless every row counts exactly once in the sums; otherwise the peer changed a leaf or a row."""
     if not np.array_equal(counted, rows):
         raise IntegrityError(party=party)
 
