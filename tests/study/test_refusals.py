@@ -84,6 +84,10 @@ def test_the_signature_of_a_study_is_complete() -> None:
         assert [*parameters] == [*common, *own]
         assert all(each.kind is each.KEYWORD_ONLY for name, each in parameters.items() if name != "codebook")
         assert not hasattr(kind, "contribution")
+    for runs in (RowStudy.simulate, RowStudy.evaluate, RowStudy.cross_validate):
+        parameters = inspect.signature(runs).parameters
+        assert {"ledgers", "policies", "coins", "keep"} < {*parameters}
+        assert not any(each.kind is each.VAR_KEYWORD for each in parameters.values())
 
 
 def test_groups_are_checked_when_they_are_made() -> None:

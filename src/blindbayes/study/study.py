@@ -193,7 +193,14 @@ class RowStudy(Study, frozen=True, kw_only=True, forbid_unknown_fields=True, tag
     described: ClassVar[str] = "rows"
 
     def evaluate(
-        self, model: Result | BaseNaiveBayes | str | os.PathLike[str], sources: Mapping[str, Any], **options: Any
+        self,
+        model: Result | BaseNaiveBayes | str | os.PathLike[str],
+        sources: Mapping[str, Any],
+        *,
+        ledgers: Mapping[str, str | os.PathLike[str]] | None = None,
+        policies: Mapping[str, Policy] | None = None,
+        coins: Coins | None = None,
+        keep: Keep = Keep.HEADERS,
     ) -> EvaluationResult:
         """Evaluate a model on the held-out rows of all parties, in this process, by one more sum of the study's protocol.
 
@@ -203,8 +210,8 @@ class RowStudy(Study, frozen=True, kw_only=True, forbid_unknown_fields=True, tag
             The result of `simulate`, a fitted model of the same target, classes and features, or a model file.
         sources : mapping
             Each party's whole table, as in `simulate`. Only the part that `Estimation(held_out=...)` holds out is evaluated.
-        **options
-            `ledgers`, `policies`, `coins` and `keep`, as in `simulate`.
+        ledgers, policies, coins, keep
+            As in `simulate`.
 
         Returns
         -------
@@ -214,10 +221,21 @@ class RowStudy(Study, frozen=True, kw_only=True, forbid_unknown_fields=True, tag
         """
         if model is None:
             raise ConfigError("evaluate needs a model; `cross_validate` compares candidates without one")
-        result: EvaluationResult = import_module(SIMULATION).evaluate(self, model, sources, **options)
+        driver = import_module(SIMULATION)
+        result: EvaluationResult = driver.evaluate(
+            self, model, sources, ledgers=ledgers, policies=policies, coins=coins, keep=keep
+        )
         return result
 
-    def cross_validate(self, sources: Mapping[str, Any], **options: Any) -> CrossValidationResult:
+    def cross_validate(
+        self,
+        sources: Mapping[str, Any],
+        *,
+        ledgers: Mapping[str, str | os.PathLike[str]] | None = None,
+        policies: Mapping[str, Policy] | None = None,
+        coins: Coins | None = None,
+        keep: Keep = Keep.HEADERS,
+    ) -> CrossValidationResult:
         """Compare the study's candidates (`Estimation(folds=..., candidates=...)`) by cross-validation, in this process.
 
         Two sums in one run: the statistics of every fold, then the evaluations of all candidates on the folds that did not
@@ -228,7 +246,10 @@ class RowStudy(Study, frozen=True, kw_only=True, forbid_unknown_fields=True, tag
         CrossValidationResult
             `evaluations` (one per candidate), `best` and `table`. Equal to cross-validation on the pooled folds.
         """
-        result: CrossValidationResult = import_module(SIMULATION).evaluate(self, None, sources, **options)
+        driver = import_module(SIMULATION)
+        result: CrossValidationResult = driver.evaluate(
+            self, None, sources, ledgers=ledgers, policies=policies, coins=coins, keep=keep
+        )
         return result
 
 
