@@ -18,6 +18,7 @@ from blindbayes.dp.distributed.noise_shares import DistributedNoise, Mechanism
 from blindbayes.dp.noise.exact_events import Number, budget_floor
 from blindbayes.dp.noise.pld import composed_delta
 from blindbayes_papers.mechanism_audit import DRAWS, control_check, loss_check
+from support.mechanisms import noise_by
 
 HONEST, TOUCHED = 2, 2
 PURE_DRAWS = 60_000
@@ -26,9 +27,7 @@ AUDITED: tuple[Mechanism, ...] = ("polya", "skellam")
 
 def plan_shares(name: Mechanism, epsilon: Number, delta: float) -> DistributedNoise:
     """Noise of a small sum whose loss is easy to see: a record moves each of its cells."""
-    return DistributedNoise.plan(
-        touched=TOUCHED, bounds=[1] * TOUCHED, epsilon=budget_floor(epsilon), delta=delta, honest=HONEST, mechanism=name
-    )
+    return noise_by(name, touched=TOUCHED, bounds=[1] * TOUCHED, epsilon=budget_floor(epsilon), delta=delta, honest=HONEST)
 
 
 def claims_of(noise: DistributedNoise) -> list[Claim]:

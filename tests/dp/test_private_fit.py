@@ -33,6 +33,7 @@ from blindbayes.dp.release.release_plan import FeatureEncoding
 from blindbayes.errors import ConfigError, PrivacyError
 from blindbayes.statistics import Layout, Statistics, count_block
 from blindbayes.statistics.parameters import Histogram
+from support.mechanisms import plan_by
 
 COINS = Coins.seeded(b"\x07" * 32)
 
@@ -66,7 +67,7 @@ def accuracy(model: NaiveBayes, table: pa.Table) -> float:
 @pytest.mark.parametrize("mechanism", [None, "discrete_laplace", "discrete_gaussian", "centred_gaussian"])
 def test_the_stages_of_every_release_cost_the_price_together(rows: int | None, epsilon: float, mechanism: str | None) -> None:
     delta = 1e-7 if (mechanism or "").endswith("gaussian") else 0.0
-    plan = plan_fit(STAGED_BOOK, epsilon=epsilon, delta=delta, mechanism=mechanism, rows=rows)
+    plan = plan_by(mechanism, STAGED_BOOK, epsilon=epsilon, delta=delta, rows=rows)
     assert spent_by(plan, COINS) == plan.epsilon
     assert plan.price.epsilon == pytest.approx(epsilon)
     assert plan.price.delta == delta

@@ -29,7 +29,6 @@ from blindbayes.dp.release.stumps import Candidates
 from blindbayes.errors import ConfigError
 from blindbayes.naive_bayes import private as estimators
 from blindbayes.statistics import CodedRows, Layout, Statistics, count_block
-from support.mechanisms import fit_by
 
 COINS = Coins.seeded(b"\x0b" * 32)
 SCALES = (1.0, LIKELY_SCALE, LIKELY_SCALE / 2, 0.0)
@@ -114,15 +113,14 @@ def test_a_model_below_the_largest_class_is_not_believed() -> None:
     assert any("by how many rows are right then" in reason for reason in model.privacy_["reasons"])
 
 
-def test_there_is_no_last_choice_for_a_large_file_few_rows_or_weights(tmp_path: Any) -> None:
+def test_there_is_no_last_choice_for_a_large_file_or_weights(tmp_path: Any) -> None:
     table, book = repeated(3000, 4), many(4)
     pyarrow.csv.write_csv(table, tmp_path / "t.csv")
-    few = fit_by("knorm", PrivateNaiveBayes(book, epsilon=0.05, expected_rows=3000), table)
     large = PrivateNaiveBayes(book, epsilon=1.0, expected_rows=10**7).fit(tmp_path / "t.csv")
     read = PrivateNaiveBayes(book, epsilon=1.0, expected_rows=3000).fit(tmp_path / "t.csv")
     assert read.privacy_["stages"]["last choice"] == pytest.approx(0.3)
     weighed = PrivateNaiveBayes(book, epsilon=1.0, expected_rows=3000, class_weight="balanced").fit(table)
-    assert all("last choice" not in model.privacy_["stages"] for model in (few, large, weighed))
+    assert all("last choice" not in model.privacy_["stages"] for model in (large, weighed))
     plan = plan_fit(book, epsilon=1.0, rows=3000, select_model=True)
     layout = Layout(plan.codebook)
     with pytest.raises(ConfigError, match="needs the rows"):

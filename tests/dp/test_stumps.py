@@ -16,7 +16,6 @@ from blindbayes.dp.release.private_fit import MAX_RULES_SIGNAL, plan_fit
 from blindbayes.dp.release.stumps import Candidates, all_sides, constants, lean, rules, splits
 from blindbayes.statistics import CodedRows
 from blindbayes.statistics.parameters import Histogram, Parameters
-from support.mechanisms import fit_by
 
 COINS = Coins.seeded(b"\x0c" * 32)
 BOOK = Codebook(
@@ -137,8 +136,6 @@ def test_few_rows_find_the_one_feature_that_tells(declared: int | None) -> None:
     assert (model.predict(rows) == labels).mean() > 0.8
     assert any("'x3' alone" in reason for reason in model.privacy_["reasons"])
     assert all(fact["released_as"] == "nothing" for fact in model.privacy_["features"].values())
-    tables = fit_by("knorm", PrivateNaiveBayes(book, epsilon=0.2, expected_rows=declared), table)
-    assert "last choice" not in tables.privacy_["stages"]
 
 
 @pytest.mark.parametrize("rows", [None, 50, 200, 1000, 5000, 10**5])
@@ -175,8 +172,6 @@ def test_a_plan_says_when_rules_take_the_place_of_tables_and_when_they_mend_them
     assert plan(1000).stages(1000).model_selection.sides
     assert not plan(MAX_RULES_SIGNAL).stages(MAX_RULES_SIGNAL).model_selection.sides
     assert not plan(100, select_model=False).stages(100).rules_alone  # rows are not at hand, or weigh otherwise
-    assert plan(100, mechanism="knorm").stages(100).model_selection is None
-    assert not plan(3000, mechanism="knorm").stages(3000).model_selection.sides
 
 
 def test_an_empty_table_has_a_model_by_rule_like_any_other() -> None:

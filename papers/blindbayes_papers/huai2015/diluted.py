@@ -18,7 +18,7 @@ import numpy.typing as npt
 from scipy import fft
 
 from blindbayes.crypto.coins import Coins
-from blindbayes.dp.distributed.noise_shares import DistributedNoise, Mechanism, PrivacyUnit
+from blindbayes.dp.distributed.noise_shares import DistributedNoise, PrivacyUnit
 from blindbayes.dp.noise import samplers
 from blindbayes.errors import ConfigError
 
@@ -39,11 +39,10 @@ class DilutedNoise(DistributedNoise):
         bounds: Sequence[int],
         delta: float = 0.0,
         unit: PrivacyUnit = PrivacyUnit(),  # noqa: B008 - frozen
-        mechanism: Mechanism | None = None,
     ) -> DilutedNoise:
         """Plan the noise; see `DistributedNoise`."""
         pure = DistributedNoise.plan(touched=touched, epsilon=epsilon, honest=honest, bounds=bounds, unit=unit)
-        if mechanism is not None or not 0 < delta < 1:
+        if not 0 < delta < 1:
             raise ConfigError("diluted noise needs delta above 0: a moved cell may have no share of it")
         return cls("diluted", pure.epsilon, delta, honest, touched, pure.reach, pure.bounds, pure.unit, Fraction(0))
 

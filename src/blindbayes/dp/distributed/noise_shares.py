@@ -113,9 +113,8 @@ class DistributedNoise:
         bounds: Sequence[int],
         delta: float = 0.0,
         unit: PrivacyUnit = PrivacyUnit(),  # noqa: B008 - frozen
-        mechanism: Mechanism | None = None,
     ) -> DistributedNoise:
-        """Plan the noise; see the module for the arguments. `mechanism` is for tests and audits: the plan chooses one."""
+        """Plan the noise, by the mechanism with the smaller variance. See the module for the arguments."""
         limits = tuple(bounds)
         if not limits or min(limits) < 1 or not 1 <= touched <= len(limits):
             raise ConfigError("there is at least one cell, every bound is at least 1, and touched lies within the cells")
@@ -127,22 +126,11 @@ class DistributedNoise:
         if max(limits) * touched * reach / exact > _MAX_SCALE:
             raise PrivacyError("the noise would be wider than 2^44: use bins, a coarser precision or a larger epsilon")
 
-        def make(kind: Mechanism) -> DistributedNoise:
-            variance = Fraction(0)
-            if kind == "skellam":
-                exact_variance = losses.skellam_variance(touched, reach, float(exact), delta)
-                variance = Fraction(math.ceil(exact_variance * _GRAIN), _GRAIN)
-            return cls(kind, exact, delta if kind == "skellam" else 0.0, honest, touched, reach, limits, unit.kind, variance)
-
-        can_skellam = delta > 0 and max(limits) == 1
-        if mechanism is not None:
-            if mechanism == "skellam" and not can_skellam:
-                raise ConfigError("skellam noise needs delta above 0 and cells that one row changes by at most 1")
-            return make(mechanism)
-        polya = make("polya")
-        if not can_skellam:
+        polya = cls("polya", exact, 0.0, honest, touched, reach, limits, unit.kind, Fraction(0))
+        if not delta or max(limits) > 1:
             return polya
-        skellam = make("skellam")
+        variance = Fraction(math.ceil(losses.skellam_variance(touched, reach, float(exact), delta) * _GRAIN), _GRAIN)
+        skellam = dataclasses.replace(polya, mechanism="skellam", delta=delta, variance=variance)
         return skellam if skellam.deviation() < polya.deviation() else polya
 
     # -- drawing -----------------------------------------------------------------------------------------------------

@@ -78,7 +78,6 @@ def plan_fit(
     *,
     epsilon: Number,
     delta: float = 0.0,
-    mechanism: str | None = None,
     rows: int | None = None,
     rows_per_unit: int = 1,
     select_model: bool = False,
@@ -87,21 +86,18 @@ def plan_fit(
     """Plan a private fit from public facts. The caller asks for an explicit word for a large delta (`require_small_delta`).
 
     `rows` is the declared size of the table. With `select_model`, `FitPlan.fit` is called with the rows, if there are at most
-    `max_read` by what was declared or by the noisy class counts. `mechanism` is for tests: a named one releases tables, never
-    rules.
+    `max_read` by what was declared or by the noisy class counts.
     """
     require_small_delta(codebook, delta, rows, allow_large=True)
     budget = budget_floor(epsilon)
 
     def staged(delta: float) -> FitPlan:
-        expected = plan_release(
-            codebook, epsilon=budget, delta=delta, mechanism=mechanism, rows=rows, rows_per_unit=rows_per_unit, staged=True
-        )
+        expected = plan_release(codebook, epsilon=budget, delta=delta, rows=rows, rows_per_unit=rows_per_unit, staged=True)
         declared, selects = expected.rows, select_model and not codebook.texts
         if declared is not None and max_read is not None:
             selects = selects and declared <= max_read
         limit = max_read if declared is None else None
-        return FitPlan(expected, fine_codebook(codebook), budget, declared, selects, limit, mechanism is None)
+        return FitPlan(expected, fine_codebook(codebook), budget, declared, selects, limit)
 
     plan = staged(delta)
     size = plan.rows
@@ -181,7 +177,6 @@ class FitPlan:
     rows: int | None  # as declared
     selects_model: bool = False  # rows are at hand for a model selection
     max_read: int | None = None  # noisy number of rows beyond which they are not read again
-    rules: bool = False  # rules may mend the model or replace it
 
     # -- what is public before the fit -------------------------------------------------------------------------------------
 
@@ -246,8 +241,8 @@ class FitPlan:
         if not (self.selects_model and (self.max_read is None or rows <= self.max_read)):
             return Stages(False, None, None)
         share = min(tuned.STAGE_SHARE, tuned.RULES_SIGNAL / signal)
-        calibration = CalibrationTable(share * self.epsilon, unit) if self.rules and classes > 1 else None
-        tries_rules = self.rules and 2 <= classes <= tuned.MAX_RULE_CLASSES
+        calibration = CalibrationTable(share * self.epsilon, unit) if classes > 1 else None
+        tries_rules = 2 <= classes <= tuned.MAX_RULE_CLASSES
         if (
             tries_rules
             and signal < tuned.RULES_SIGNAL
