@@ -22,7 +22,6 @@ from blindbayes.net.carrier import CarrierCourier
 from blindbayes.net.courier import Courier, Latency
 from blindbayes.net.grpc_courier import GrpcCourier
 from blindbayes.net.identity import Identity
-from blindbayes.net.sessions import Timing
 
 _MALLOPT = {-3: 32 << 20, -1: 256 << 20}  # glibc's M_MMAP_THRESHOLD and M_TRIM_THRESHOLD
 
@@ -76,7 +75,6 @@ async def serve(
     make_port: Callable[[Agent], Port],
     *,
     ready: Callable[[str, int], None] = lambda operator, port: None,
-    timing: Timing | None = None,
 ) -> None:
     """Run the agent until SIGTERM or SIGINT. Open runs remain in their journals and are resumed at the next start."""
     _reuse_memory()
@@ -89,7 +87,7 @@ async def serve(
         loop.add_signal_handler(name, stop.set)
     with sole_agent(home.folder):
         courier = make_courier(home, identity)
-        agent = Agent(home, identity, courier, timing=timing)
+        agent = Agent(home, identity, courier)
         port = make_port(agent)
         loop.add_signal_handler(signal.SIGHUP, lambda: reloading.add(asyncio.create_task(_reload(agent))))
         await agent.start()

@@ -13,7 +13,7 @@ import math
 import ssl
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -98,8 +98,8 @@ class Vouched:
 class Provider:
     """An identity provider. Its discovery document and keys are cached."""
 
-    def __init__(self, settings: SignIn, folder: Path, clock: Callable[[], float] = time.monotonic) -> None:
-        self.settings, self._folder, self._clock = settings, folder, clock
+    def __init__(self, settings: SignIn, folder: Path) -> None:
+        self.settings, self._folder, self._clock = settings, folder, time.monotonic
         self._lock = threading.Lock()
         self._metadata: tuple[float, _Metadata] | None = None
         self._keys: tuple[float, tuple[dict[str, Any], ...]] | None = None

@@ -54,25 +54,23 @@ def encode(
     features: tuple[Feature, ...] | None = None,
     lenient: bool = False,
     every_row: bool = False,
-    misfits: Misfits | None = None,
 ) -> CodedRows:
     """Encode a batch; `columns` has one array-like per feature (numpy, Arrow, pandas or polars column).
 
     With `lenient`, for private training, nothing is refused, and a row with an unlisted label is left out. With `every_row`
     such a row counts in the first class, and a missing value of a required feature as code 0 (the first value or cell, or the
-    centre of the bounds), so that every row has a cell. With `misfits`, for batches of one table, misfits are counted there.
+    centre of the bounds), so that every row has a cell.
     """
     chosen = codebook.features if features is None else features
-    noted = Misfits() if misfits is None else misfits
-    coded_labels = None if labels is None else encode_labels(labels, codebook, lenient=lenient, misfits=noted)
+    misfits = Misfits()
+    coded_labels = None if labels is None else encode_labels(labels, codebook, lenient=lenient, misfits=misfits)
     encoded = {
         item.name: encode_column(
-            columns[item.name], item, codebook.markers(item), training=training, lenient=lenient, misfits=noted
+            columns[item.name], item, codebook.markers(item), training=training, lenient=lenient, misfits=misfits
         )
         for item in chosen
     }
-    if misfits is None:
-        noted.require_clean(codebook)
+    misfits.require_clean(codebook)
     rows = {*map(len, encoded.values())} | (set() if coded_labels is None else {len(coded_labels)})
     if len(rows) != 1:
         raise DataError("columns of different lengths")

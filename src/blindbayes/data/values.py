@@ -10,11 +10,10 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import date, datetime, time
 from decimal import Decimal
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -287,8 +286,8 @@ class Misfit:
 class Misfits(dict[str, Misfit]):
     """Misfits by column; `codes` collects unmapped values."""
 
-    def __init__(self, known: Mapping[str, Misfit] = MappingProxyType({}), *, codes: bool = False) -> None:
-        super().__init__(known)
+    def __init__(self, *, codes: bool = False) -> None:
+        super().__init__()
         self._codes = codes
 
     def __missing__(self, name: str) -> Misfit:

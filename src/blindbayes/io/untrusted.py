@@ -118,7 +118,6 @@ def read_toml(
     text: str | bytes,
     what: str,
     *,
-    max_bytes: int = MAX_BYTES,
     error: type[BlindbayesError] = ConfigError,
     hint: str = "",
     wide: bool = False,
@@ -128,7 +127,7 @@ def read_toml(
     Integers are limited to 64 bits, as TOML specifies; with `wide` the caller checks them. Callers check for inf and nan.
     """
     try:
-        plain = _bounded(text, max_bytes).decode()
+        plain = _bounded(text, MAX_BYTES).decode()
         if _DOTTED.search(plain):
             raise _Unreadable("has tables within tables beyond any use")
         table = tomllib.loads(plain, parse_float=_toml_float)
@@ -174,8 +173,8 @@ class Element:
         return matches
 
 
-def read_xml(text: bytes, what: str, *, max_bytes: int = MAX_BYTES, error: type[BlindbayesError] = ConfigError) -> Element:
-    """Parse XML. Raises `error`, which names `what` and the line.
+def read_xml(text: bytes, what: str, *, max_bytes: int = MAX_BYTES) -> Element:
+    """Parse XML. Raises `ConfigError`, which names `what` and the line.
 
     Entity declarations, references to them and processing of external files are refused: they read files or grow without bound.
     """
@@ -184,11 +183,11 @@ def read_xml(text: bytes, what: str, *, max_bytes: int = MAX_BYTES, error: type[
     try:
         parser.Parse(_bounded(text, max_bytes), True)
     except _Unreadable as problem:
-        raise error(f"{what} {problem} (line {parser.CurrentLineNumber})") from None
+        raise ConfigError(f"{what} {problem} (line {parser.CurrentLineNumber})") from None
     except expat.ExpatError as problem:
-        raise error(f"{what} is not valid XML: {expat.ErrorString(problem.code)} (line {problem.lineno})") from None
+        raise ConfigError(f"{what} is not valid XML: {expat.ErrorString(problem.code)} (line {problem.lineno})") from None
     except (ValueError, LookupError):  # an encoding that Python does not know
-        raise error(f"{what} is not valid XML: its encoding is unknown") from None
+        raise ConfigError(f"{what} is not valid XML: its encoding is unknown") from None
     return builder.root
 
 
@@ -234,20 +233,18 @@ class _Builder:
         raise _Unreadable("declares or uses entities or defaults, which may read files or grow without bound; remove them")
 
 
-def read_csv(
-    text: bytes, what: str, *, max_bytes: int = MAX_BYTES, error: type[BlindbayesError] = ConfigError
-) -> list[tuple[int, dict[str, str]]]:
+def read_csv(text: bytes, what: str) -> list[tuple[int, dict[str, str]]]:
     """Parse CSV with a header row, in UTF-8: the first line and the cells by heading of each row that is not empty.
 
     The separator is the comma, semicolon or tab that splits the header row into most headings.
     """
     try:
-        plain = _bounded(text, max_bytes).decode("utf-8-sig")
+        plain = _bounded(text, MAX_BYTES).decode("utf-8-sig")
     except _Unreadable as problem:
-        raise error(f"{what} {problem}") from None
+        raise ConfigError(f"{what} {problem}") from None
     except UnicodeDecodeError as problem:
         line = text.count(b"\n", 0, problem.start) + 1
-        raise error(f"{what} is not UTF-8 text (line {line}); save it as CSV in UTF-8") from None
+        raise ConfigError(f"{what} is not UTF-8 text (line {line}); save it as CSV in UTF-8") from None
     header_row = plain[: re.search(r"[\r\n]|$", plain).start()]  # type: ignore[union-attr]
     outside = "".join(header_row.split('"')[::2])
     reader = csv.reader(io.StringIO(plain, newline=""), strict=True, delimiter=max(",;\t", key=outside.count))
@@ -255,20 +252,20 @@ def read_csv(
     try:
         header = [name.strip() for name in next(reader, [])]
         if not any(header) or len(set(header)) < len(header):
-            raise error(f"{what} needs a header row, with each heading once (line 1)")
+            raise ConfigError(f"{what} needs a header row, with each heading once (line 1)")
         entries, end = 0, reader.line_num
         for row in reader:
             line, end = end + 1, reader.line_num  # a cell in quotes may have several lines
             entries += len(header)
             if len(row) > len(header) and any(cell.strip() for cell in row[len(header) :]):
-                raise error(f"{what} has more cells than headings (line {line}); put quotes around cells with commas")
+                raise ConfigError(f"{what} has more cells than headings (line {line}); put quotes around cells with commas")
             if entries > MAX_CELLS:
-                raise error(f"{what} has more than {MAX_CELLS:,} cells")
+                raise ConfigError(f"{what} has more than {MAX_CELLS:,} cells")
             if any(cell.strip() for cell in row):
                 rows.append((line, dict(zip(header, (cell.strip() for cell in row), strict=False))))
     except csv.Error:
         longest = f"a quote is missing, or a cell has more than {csv.field_size_limit():,} characters"
-        raise error(f"{what} is not valid CSV (line {reader.line_num}): {longest}") from None
+        raise ConfigError(f"{what} is not valid CSV (line {reader.line_num}): {longest}") from None
     return rows
 
 

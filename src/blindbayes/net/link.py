@@ -188,7 +188,7 @@ class Link:
 
     @property
     def drained(self) -> bool:
-        """True if the peer has everything on disk and was told what this side has, or is lost."""
+        """True if the peer has everything on disk and knows what this side has, or is lost."""
         acknowledged = self._ack_at is None or self._current is None
         return (self._outbox.is_empty and acknowledged) or self.is_lost
 

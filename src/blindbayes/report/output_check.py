@@ -138,11 +138,11 @@ def check_floor(statistics: Statistics) -> OutputRule:
     return check_counts(np.concatenate(counts))
 
 
-def check_counts(counts: npt.NDArray[np.int64], floor: int = FREQUENCY) -> OutputRule:
-    """Check that no count is 1 to floor - 1."""
-    if small := int(((counts > 0) & (counts < floor)).sum()):
-        return OutputRule("floor", "fail", f"{small} cells count 1 to {floor - 1} rows: no min_cell was agreed")
-    return OutputRule("floor", "pass", f"every cell is 0 or at least {floor}")
+def check_counts(counts: npt.NDArray[np.int64]) -> OutputRule:
+    """Check that no count is 1 to `FREQUENCY` - 1."""
+    if small := int(((counts > 0) & (counts < FREQUENCY)).sum()):
+        return OutputRule("floor", "fail", f"{small} cells count 1 to {FREQUENCY - 1} rows: no min_cell was agreed")
+    return OutputRule("floor", "pass", f"every cell is 0 or at least {FREQUENCY}")
 
 
 def check_dominance(features: Iterable[tuple[Numeric, int, int]]) -> OutputRule | None:

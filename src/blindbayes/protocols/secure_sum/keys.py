@@ -74,10 +74,9 @@ class MaskedSumSetup:
             raise LocalProtocolError("a masked sum needs a signing key", party=self.run.me)
         return self.run.signer.sign(self.context + step + payload)
 
-    def verify(self, party: str, step: bytes, payload: bytes, signature: bytes, *, blame: str | None = None) -> None:
-        """Raise `IntegrityError`, naming `blame` or `party`, unless `party` signed that payload in that step of this run."""
-        identity = self.run.identities.get(party, b"")
-        signatures.verify(identity, self.context + step + payload, signature, party=blame or party)
+    def verify(self, party: str, step: bytes, payload: bytes, signature: bytes) -> None:
+        """Raise `IntegrityError`, naming the party, unless it signed that payload in that step of this run."""
+        signatures.verify(self.run.identities.get(party, b""), self.context + step + payload, signature, party=party)
 
     def require_keys(
         self, advertised: Mapping[int, KeysAdvertised], *, own: Iterable[bytes] = (), blame: str | None = None

@@ -258,7 +258,7 @@ class StudyTask(Task):
 
     @classmethod
     def check(cls, study: Study) -> None:
-        """Raise for settings that are wrong whoever the parties are."""
+        """Raise for settings that no set of parties could run."""
 
     @classmethod
     def default_quorum(cls, parties: int) -> int | None:
