@@ -5,18 +5,16 @@ from __future__ import annotations
 import html
 import math
 import pathlib
-import platform
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import gmpy2
 import numpy as np
 
 from blindbayes_papers import REFERENCES
 from blindbayes_papers.kikuchi2011 import formulas as paper
 from blindbayes_papers.kikuchi2011.distorted_intersection import entropy, error, posterior
 from blindbayes_papers.kikuchi2011.measure import Operations
-from blindbayes_papers.pages import document, pyplot, table
+from blindbayes_papers.pages import document, measured_with, pyplot, table
 
 SCHEMES = {
     "scalar_printed": "scalar product, Paillier 1,024 as printed",
@@ -124,7 +122,7 @@ def page(
         "<p>CPU seconds of both parties in one process, every message really encoded. Paillier with the paper's (4.1) "
         "1,024-bit modulus, which is too small for use today; the group of the paper (a 2,048-bit safe prime) and "
         "ristretto255. "
-        f"Measured with Python {platform.python_version()} and gmpy2 {gmpy2.version()} on {html.escape(platform.machine())}; "
+        f"Measured with {measured_with()}; "
         "the paper's figures are from Java 6 and Fairplay on a Core 2 Duo of 2.53 GHz.</p>",
         "<h2>Operations (Section 4.1), seconds</h2>",
         _numbers(

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import html
-import platform
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-import gmpy2
-
 from blindbayes_papers import REFERENCES
-from blindbayes_papers.pages import document, table
+from blindbayes_papers.pages import document, measured_with, table
 from blindbayes_papers.vaidya2008.measure import Figure
 from blindbayes_papers.vaidya2008.scalar_product.logarithm import key_bits as least_key_bits
 
@@ -40,7 +37,7 @@ def page(made: dict[int, list[Row]]) -> str:
         "of 512 and 1,024 bits are toys today; 3,072 "
         "bits stand for 128-bit security, at which ours always runs. Figures in <i>italics</i> were not run: they are "
         "extrapolated from measured growth (the note says from which sizes), or rest on such a figure.</p>",
-        f"<p>Measured with Python {platform.python_version()} and gmpy2 {gmpy2.version()} on {platform.machine()}.</p>",
+        f"<p>Measured with {measured_with()}.</p>",
     ]
     for number, rows in made.items():
         parts.append(_table(number, rows))
