@@ -83,6 +83,21 @@ def test_a_study_is_written_sent_approved_and_started_in_the_console(tmp_path: P
         ada.page.get_by_role("link", name="See the release").click()
         ada.says("All files are as they were released")
         assert ada.page.locator("h1 b").count() == 0  # the title is text
+        # each site signed its own release: the signatures of all in one folder
+        ada.says("Has not signed the result: south, west")
+        path = ada.page.url.removeprefix(ada.url)
+        for name in ("south", "west"):
+            people[name].see(path.replace("/releases/", "/runs/")).get_by_role("link", name="See the release").wait_for()
+            signatures = people[name].page.request.get(f"{people[name].url}{path}/files/common.signatures.json").text()
+            wrong = signatures.replace(name, "west" if name == "south" else "south")
+            for text, said in ((wrong, "does not name for it"), (signatures, "The signatures are added")):
+                ada.expected += ["400"] * (text == wrong)
+                sent = {"name": "common.signatures.json", "mimeType": "application/json", "buffer": text.encode()}
+                ada.page.get_by_label("Signatures of another site").set_input_files(sent)
+                ada.press("Add them")
+                ada.says(said)
+        ada.says("the common result is signed by north, south, west")
+        assert ada.page.get_by_text("Has not signed the result").count() == 0
 
 
 def test_the_questions_of_a_dictionary_are_answered_in_fields_and_its_labels_are_seen(tmp_path: Path, person: People) -> None:

@@ -170,6 +170,7 @@ FILES = {"a.txt": b"one", "plots/b.svg": b"two"}
         ({"c.txt": b"new"}, "c.txt is not part"),
         ({"a.txt": None}, "a.txt is missing"),
         ({"checksums": None}, "no checksums"),
+        ({"checksums": None, "release-1a2b/checksums": b""}, "'release-1a2b' in it looks like one; name that folder"),
         ({"checksums": b"nonsense\n"}, "not readable"),
         ({"signatures.json": b"[]"}, "signatures.json is not"),
     ],

@@ -9,7 +9,7 @@ from blindbayes.console.calls import Action, View
 
 _TABLE: dict[str, Any] = {"back": "/table", "form": table.from_form, "again": table.again, "again_page": "table.html"}
 _BEGUN: dict[str, Any] = {"again": writing.start_again, "again_page": "write.html"}
-_STUDY, _RUN, _DRAFT = "/studies/{study}", "/runs/{run}", "/write/{draft}"
+_STUDY, _RUN, _DRAFT, _RELEASE = "/studies/{study}", "/runs/{run}", "/write/{draft}", "/releases/{run}"
 
 CALLS: tuple[View | Action, ...] = (
     View("/status", views.status),
@@ -53,6 +53,7 @@ CALLS: tuple[View | Action, ...] = (
     Action("/table", table.save, act="manage", then="/table?study={study}", **_TABLE),
     Action("/data", records.check_data, act="check", back="/data", page="data.html"),
     Action("/releases/{run}/drift", records.drift, act="check", back="/releases/{run}", page="drift.html"),
+    Action("/releases/{run}/signatures", records.add_signatures, "manage", _RELEASE, _RELEASE, "signatures"),
     Action("/verify", records.verify, back="/log", page="verified.html"),
     Action("/peers", actions.pin_card, "manage", "/identities", "/identities", "pinned"),
     Action("/invitations", actions.invite, "manage", "/identities", "/identities", "invited"),

@@ -23,8 +23,9 @@ from blindbayes.console.strings import EVENTS, plain
 from blindbayes.console.views import budget, evaluates, find_study, paged
 from blindbayes.disclosure.policy import Policy
 from blindbayes.errors import BlindbayesError, ConfigError
-from blindbayes.io.files import read_folder
+from blindbayes.io.files import read_folder, write_whole
 from blindbayes.io.untrusted import read_json_table
+from blindbayes.report.manifest import COMMON_SIGNATURES, merged_signatures, read_manifest
 from blindbayes.report.plots import drift_plot
 from blindbayes.study.settings import SETTINGS, label_of, line_of
 
@@ -103,6 +104,21 @@ async def release(context: Context, run: str) -> dict[str, Any]:
         "runs_left": 0 if approved is None else home.approvals.runs_left(approved[0].sha256),
         "pages": [name for name in ("index.html", "leakage.html", "explain.html") if name in files],
     }
+
+
+async def add_signatures(context: Context, run: str, signatures: str) -> dict[str, Any]:
+    """Add the signatures that other sites made for the same result, from their file common.signatures.json"""
+    home = context.agent.home
+    folder = home.folder / "releases" / _run_id(run)
+    if not folder.is_dir():
+        raise Missing("this site has no release of that run")
+    cards = {context.agent.name: context.agent.identity.card, **home.peers()}
+    files = await asyncio.to_thread(read_folder, folder)
+    keys = {name: card.identity for name, card in cards.items()}
+    text, added = merged_signatures(files, signatures.encode(), read_manifest(files), keys)
+    await asyncio.to_thread(write_whole, folder / COMMON_SIGNATURES, text)
+    context.log("signatures added", run=run, sites=list(added))
+    return {"run": run}
 
 
 async def drift(context: Context, run: str) -> dict[str, Any]:

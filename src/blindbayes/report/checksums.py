@@ -87,6 +87,8 @@ def _listed(files: Mapping[str, bytes]) -> dict[str, str]:
                 raise ValueError(name)
             listed[name] = digest
     except KeyError:
+        if inner := [name.removesuffix(f"/{CHECKSUMS}") for name in files if name.endswith(f"/{CHECKSUMS}")]:
+            raise DataError(f"the folder is not a release, but {inner[0]!r} in it looks like one; name that folder") from None
         raise DataError(
             "the folder has no checksums: it is not a release, or an incomplete one; name a folder that `study run --out` or "
             "`demo --out` wrote, or one under releases/ of a site"

@@ -169,6 +169,18 @@ def add_signature(files: Mapping[str, bytes], own: Mapping[str, bytes], name: st
     return signatures_text({**_entries(files), name: manifest.sign(name, key)})
 
 
+def merged_signatures(
+    files: Mapping[str, bytes], others: bytes, manifest: Manifest, identities: Mapping[str, bytes]
+) -> tuple[bytes, tuple[str, ...]]:
+    """Return `common.signatures.json` of a folder with those that other sites made for theirs, and who made these.
+
+    Raises `DataError` if one of them does not fit the common files of this folder.
+    """
+    added = {COMMON_SIGNATURES: others}
+    names = verified_signatures(added, manifest, identities)
+    return signatures_text({**_entries(added), **_entries(files)}), names
+
+
 def _entries(files: Mapping[str, bytes]) -> dict[str, Any]:
     return read_json_table(files.get(COMMON_SIGNATURES, b"{}"), COMMON_SIGNATURES, error=DataError, hint=AGAIN)
 
