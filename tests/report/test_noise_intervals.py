@@ -23,8 +23,9 @@ from blindbayes.dp.release.noisy_parameters import fit_parameters
 from blindbayes.dp.release.planner import plan_release
 from blindbayes.errors import ConfigError
 from blindbayes.naive_bayes.explain import Explanation
+from blindbayes.report.dpia import describe_feature
 from blindbayes.report.page import model_page
-from blindbayes.report.weight_of_evidence import weights
+from blindbayes.report.weight_of_evidence import value_names, weights
 from blindbayes.statistics import Statistics
 from blindbayes.statistics.intervals import NoiseInterval, between
 from blindbayes.statistics.parameters import Histogram, Parameters
@@ -326,3 +327,9 @@ def test_a_model_by_rule_shows_its_rule_and_says_that_no_counts_stand_behind_it(
     page = model_page(model.parameters_, noise_interval=interval, statistics=held)
     assert page.count("A rule was selected") == 1
     assert page.count('<p class="muted">Hidden by the noise.') == 1
+
+
+def test_values_are_named_with_the_labels_of_the_dictionary() -> None:
+    plaque = Categorical("plaque", ("0", "2", "9"), labels={"0": "none", "2": "heavy"})
+    assert value_names(plaque) == ["0 (none)", "2 (heavy)", "9"]
+    assert "(0 = none, 2 = heavy, 9)" in describe_feature(msgspec.to_builtins(plaque))

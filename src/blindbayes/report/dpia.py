@@ -229,7 +229,7 @@ def _data(annex: _Annex) -> None:
     annex.begin("Categories of data", "Whose data, which columns, which special categories (Art. 9 GDPR)?")
     book = "study.toml" if annex.has("study.toml#/codebook/features") else "model.json"
     annex.say(_target, f"{book}#/codebook/target", f"{book}#/codebook/classes")
-    annex.each(_feature, book, "codebook", "features")
+    annex.each(describe_feature, book, "codebook", "features")
     annex.say("No table may have more than {0:,} rows.", f"{book}#/codebook/max_rows")
     annex.say(_persons, f"{book}#/codebook/identifier/parts")
     annex.say(_rows, "model.json#/statistics/class_counts", _EPSILON)
@@ -461,7 +461,7 @@ def _hosts(hosts: Mapping[str, str], parties: Sequence[Mapping[str, Any]]) -> st
     return " ".join(lines)
 
 
-def _feature(feature: Mapping[str, Any]) -> str:
+def describe_feature(feature: Mapping[str, Any]) -> str:
     kind, name = str(feature["kind"]), feature["name"]
     if kind == "categorical":
         labels = feature.get("labels") or {}
