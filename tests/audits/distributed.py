@@ -18,7 +18,7 @@ from blindbayes.dp.distributed.noise_shares import DistributedNoise, Mechanism
 from blindbayes.dp.noise.exact_events import Number, budget_floor
 from blindbayes.dp.noise.pld import composed_delta
 from blindbayes_papers.mechanism_audit import DRAWS, control_check, loss_check
-from support.mechanisms import noise_by
+from support.mechanisms import many_shares, noise_by
 
 HONEST, TOUCHED = 2, 2
 PURE_DRAWS = 60_000
@@ -43,7 +43,7 @@ def attack_shares(noise: DistributedNoise, claim: Claim, coins: Coins, count: in
     """A lower bound on epsilon of a sum with so many honest shares in it."""
     outputs = []
     for record in (0, 1):
-        drawn = [noise.share(coins, count * TOUCHED) for _ in range(shares)]
+        drawn = [many_shares(noise, coins, count * TOUCHED) for _ in range(shares)]
         cells = np.sum(drawn, axis=0).reshape(count, TOUCHED) + record
         gain = np.abs(cells).sum(axis=1) - np.abs(cells - 1).sum(axis=1)
         outputs.append(np.column_stack([cells, cells.sum(axis=1), gain]))

@@ -20,7 +20,7 @@ from blindbayes.dp.noise import pld as losses
 from blindbayes.dp.release.cells import likely_shape
 from blindbayes.dp.release.constants import MAX_CELLS
 from blindbayes.errors import ConfigError, PrivacyError
-from support.mechanisms import noise_by
+from support.mechanisms import many_shares, noise_by
 from support.oracles import remaining_epsilon, renyi_delta
 
 ALPHA = 1e-6
@@ -52,7 +52,7 @@ def p_value(draws: npt.NDArray[np.int64], table: npt.NDArray[np.float64]) -> flo
 
 def summed(noise: DistributedNoise, parties: int, size: int, label: str) -> npt.NDArray[np.int64]:
     stream = coins(label)
-    return sum((noise.share(stream, size) for _ in range(parties)), np.zeros(size, np.int64))
+    return sum((many_shares(noise, stream, size) for _ in range(parties)), np.zeros(size, np.int64))
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
@@ -157,7 +157,7 @@ def test_colluders_who_withhold_or_reveal_their_noise_leave_what_the_honest_adde
     """Eight parties, gamma = 5/8. Three collude: they send no noise, or the miner subtracts what they reveal."""
     noise = plan(mechanism, honest=honest_survivors(8, 8, 5 / 8))
     stream = coins("collusion")
-    shares = [noise.share(stream, 40_000) for _ in range(8)]
+    shares = [many_shares(noise, stream, 40_000) for _ in range(8)]
     withheld = np.sum(shares[:5], axis=0)
     revealed = np.sum(shares, axis=0) - np.sum(shares[5:], axis=0)
     assert np.array_equal(withheld, revealed)
@@ -216,7 +216,7 @@ def test_parties_with_their_own_view_of_the_roster_keep_the_promise() -> None:
     noise = plan("polya", honest=6)
     views = [4, 4, 5, 5, 6, 6]
     stream = coins("views")
-    draws = sum((noise.at(view).share(stream, 40_000) for view in views), np.zeros(40_000, np.int64))
+    draws = sum((many_shares(noise.at(view), stream, 40_000) for view in views), np.zeros(40_000, np.int64))
     shape = sum(1 / view for view in views)
     assert shape >= 1
     assert p_value(draws, losses.binomial_table(shape, float(noise.rate()))) > ALPHA

@@ -9,7 +9,11 @@ from functools import partial
 from typing import Any
 from unittest import mock
 
+import numpy as np
+import numpy.typing as npt
+
 from blindbayes import Codebook, PrivateNaiveBayes
+from blindbayes.crypto.coins import Coins
 from blindbayes.dp.distributed.noise_shares import DistributedNoise
 from blindbayes.dp.noise.pld import skellam_variance
 from blindbayes.dp.release import private_fit
@@ -41,3 +45,9 @@ def noise_by(mechanism: str | None, *, delta: float = 0.0, **facts: Any) -> Dist
     variance = skellam_variance(planned.touched, planned.reach, float(planned.epsilon), delta)
     rounded = Fraction(math.ceil(variance * 2**24), 2**24)  # as `plan` rounds it
     return dataclasses.replace(planned, mechanism="skellam", delta=delta, variance=rounded)
+
+
+def many_shares(noise: DistributedNoise, coins: Coins, size: int) -> npt.NDArray[np.int64]:
+    """One party's noise for so many cells of the plan's bound, which is one for all of them."""
+    (bound,) = set(noise.bounds)
+    return dataclasses.replace(noise, bounds=(bound,) * size).share(coins)

@@ -57,11 +57,9 @@ class DilutedNoise(DistributedNoise):
         chance = math.log(self.moved / self.delta) / self.honest
         return min(Fraction(math.ceil(chance * _GRAIN), _GRAIN), Fraction(1))
 
-    def share(self, coins: Coins, size: int | None = None) -> npt.NDArray[np.int64]:
+    def share(self, coins: Coins) -> npt.NDArray[np.int64]:
         """Draw one party's noise for every cell."""
-        if size is not None and len(set(self.bounds)) != 1:
-            raise ConfigError("a size can be given only if all cells have the same bound")
-        limits = np.asarray(self.bounds if size is None else self.bounds[:1] * size, dtype=object)
+        limits = np.asarray(self.bounds, dtype=object)
         nonzero = samplers.bernoulli(coins, self.beta, len(limits))
         out = np.zeros(len(limits), np.int64)
         for bound in sorted(set(limits.tolist())):

@@ -19,6 +19,7 @@ from blindbayes.dp.distributed.noisy_sum import NoisySum
 from blindbayes.dp.noise import pld as losses
 from blindbayes.errors import ConfigError
 from blindbayes_papers.huai2015.diluted import DilutedNoise
+from support.mechanisms import many_shares
 
 
 def plan(epsilon: float, delta: float, honest: int, touched: int, cells: int, reach: int = 1) -> DilutedNoise:
@@ -32,7 +33,7 @@ NOISE = plan(1, 1e-4, 5, 3, 8)
 def test_the_sum_of_the_shares_has_the_claimed_law_and_another_scale_is_rejected() -> None:
     """Total variation distance: about 0.01 for 40,000 draws of the law itself, far more for a scale 20% off."""
     coins, size = Coins.seeded(bytes(32)), 40_000
-    draws = sum((NOISE.share(coins, size) for _ in range(5)), np.zeros(size, np.int64))
+    draws = sum((many_shares(NOISE, coins, size) for _ in range(5)), np.zeros(size, np.int64))
 
     def distance(table: np.ndarray) -> float:
         reach = (len(table) - 1) // 2

@@ -144,18 +144,13 @@ class DistributedNoise:
             raise PrivacyError("at least one honest party must add its noise")
         return dataclasses.replace(self, honest=honest)
 
-    def share(self, coins: Coins, size: int | None = None) -> npt.NDArray[np.int64]:
-        """Draw one party's noise, for every cell. Add it once, to one release.
-
-        `size` overrides the number of cells where all bounds are equal (simulation of many draws).
-        """
-        if size is not None and len(set(self.bounds)) != 1:
-            raise ConfigError("a size can be given only if all cells have the same bound")
-        count = len(self.bounds) if size is None else size
+    def share(self, coins: Coins) -> npt.NDArray[np.int64]:
+        """Draw one party's noise, for every cell. Add it once, to one release."""
+        count = len(self.bounds)
         if self.mechanism == "skellam":
             return samplers.skellam(coins, self.variance / self.honest, count)
         out = np.zeros(count, np.int64)
-        limits = np.asarray(self.bounds if size is None else self.bounds[:1] * count, dtype=object)
+        limits = np.asarray(self.bounds, dtype=object)
         for bound in sorted(set(limits.tolist())):
             at = np.flatnonzero(limits == bound)
             out[at] = samplers.polya_share(coins, 1 / self.rate(bound), self.honest, len(at))
