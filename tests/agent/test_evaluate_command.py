@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -35,7 +36,26 @@ def run_command(*words: str, code: int = 0) -> str:
     return result.output
 
 
-def test_three_processes_evaluate_the_model_that_they_trained(tmp_path: Path) -> None:
+WATCH = """
+import asyncio, pathlib, sys, threading
+folder, seen = pathlib.Path(sys.argv[-1]), set()
+
+def watch(event, given):
+    if event == "import" and threading.current_thread() is threading.main_thread() and asyncio._get_running_loop():
+        if given[0] not in seen and (folder / "operator.token").exists():
+            seen.add(given[0])
+            with (folder / "imported").open("a") as file:
+                file.write(given[0] + " ")
+
+if folder.parent.name == "sites":
+    sys.addaudithook(watch)
+"""
+
+
+def test_three_processes_evaluate_the_model_that_they_trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "hook").mkdir()
+    (tmp_path / "hook" / "sitecustomize.py").write_text(WATCH)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "hook"), prepend=os.pathsep)
     with Loopback(tmp_path / "sites", make_rows(tmp_path, NAMES, rows=120)) as net:
         study = net.make_study(BOOK, title="good?", estimation=Estimation(held_out=0.4), deadlines=UNHURRIED)
         path = tmp_path / "study.toml"
@@ -56,6 +76,9 @@ def test_three_processes_evaluate_the_model_that_they_trained(tmp_path: Path) ->
         for name in ("north", "west"):  # each compares the figures with those of its own release
             run_command("report", "sign", out, "--config", homes[name])
         run_command("report", "verify", out, "--config", homes["west"])
+        for folder in homes.values():  # modules are imported before an agent listens, or in threads
+            watched = Path(folder, "imported")
+            assert not watched.exists(), watched.read_text()
 
 
 @pytest.mark.parametrize("name", ["mushroom", "adult", "hospitals"])

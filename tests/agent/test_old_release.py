@@ -47,7 +47,7 @@ def run_with(commit: str, tmp_path: Path) -> tuple[dict[str, dict[str, Any]], Lo
     net.approve(study)
     try:
         net.start(["north", "west"])
-        net.sites["south"].start(timeout=60, environment={"PYTHONPATH": str(lib), "PYTHONSAFEPATH": "1"})
+        net.sites["south"].start(environment={"PYTHONPATH": str(lib), "PYTHONSAFEPATH": "1"})
         begun = net.sites["north"].operator.call("POST", "/runs", {"study": study.sha256})
         ended = {name: net.sites[name].operator.follow(begun) for name in ("north",)}
     finally:

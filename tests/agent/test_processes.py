@@ -45,7 +45,7 @@ def all_running(net: Loopback) -> Iterator[None]:
         if site.process is None or site.process.poll() is not None:
             site.stop()
             site.launch()
-            site.wait_ready(60)
+            site.wait_ready()
 
 
 def until(condition: Callable[[], Any], seconds: float = 120.0) -> Any:

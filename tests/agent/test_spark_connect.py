@@ -89,7 +89,7 @@ def test_a_table_behind_spark_connect_is_counted_and_joined_like_a_file(
     net = Loopback(tmp_path / "sites", sources, policy=open_policy(min_cell=0))
     try:
         for site in net.sites.values():
-            site.start(timeout=120, environment=environment)
+            site.start(environment=environment)
         study = net.make_study(
             BOOK,
             kind="join",

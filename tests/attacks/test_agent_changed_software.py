@@ -40,7 +40,7 @@ def test_a_changed_site_that_hosts_the_server_does_not_read_its_neighbour(tmp_pa
         for name, site in net.sites.items():
             site.launch(environment=honest | ({"STOLEN": str(stolen)} if name == "north" else {}))
         for site in net.sites.values():
-            site.wait_ready(60)
+            site.wait_ready()
         study = net.make_study(BOOK, deadlines=Deadlines(step=30, join=40, run=80))
         assert study.hosts == {"server": "north"}  # as `study init` chooses it
         net.approve(study)

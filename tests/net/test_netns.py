@@ -67,7 +67,7 @@ def test_three_hosts_and_a_cable_that_is_pulled(hosts: dict[str, str], tmp_path:
         for name, site in net.sites.items():
             site.launch(prefix=("ip", "netns", "exec", f"{TAG}-{name}"))
         for site in net.sites.values():
-            site.wait_ready(60)
+            site.wait_ready()
         blindbayes = str(Path(sys.executable).parent / "blindbayes")
         command = ["ip", "netns", "exec", f"{TAG}-north", blindbayes, "study", "run"]
         options = [str(tmp_path / "study.toml"), "--config", str(net.sites["north"].home.folder), "--json"]
@@ -151,7 +151,7 @@ def test_hospitals_that_reach_nothing_but_the_relay_run_a_study(wards: str, tmp_
         for name, site in net.sites.items():
             site.launch(prefix=("ip", "netns", "exec", f"{TAG}-{name}"))
         for site in net.sites.values():
-            site.wait_ready(60)
+            site.wait_ready()
         options = [str(tmp_path / "study.toml"), "--config", str(net.sites["north"].home.folder), "--json"]
         done = subprocess.run([*inside, blindbayes, "study", "run", *options], capture_output=True, timeout=150, check=False)
         ended = json.loads(done.stdout)

@@ -86,7 +86,7 @@ def soak(folder: Path, seconds: float, *, leak: str = "") -> Iterator[dict[str, 
         for site in net.sites.values():
             site.launch(environment=environment)
         for site in net.sites.values():
-            site.wait_ready(300)
+            site.wait_ready()
         until, runs = time.monotonic() + seconds, 0
         while time.monotonic() < until or runs < MIN_RUNS:
             ended = net.run(study)

@@ -61,10 +61,10 @@ class Killer:
             victim.kill(signal.SIGKILL)
             self.counts["kills"] += 1
             if self.rng.random() < 0.7:
-                victim.start(timeout=300)
+                victim.start()
         for site in self.net.sites.values():
             if site.process is None:
-                site.start(timeout=300)
+                site.start()
         self._ends(run_id)
         self.counts["cycles"] += 1
         self._check(run_id, study)

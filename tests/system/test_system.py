@@ -83,7 +83,7 @@ def test_a_forked_agent_is_a_process_that_can_be_killed_and_stopped(tmp_path: Pa
     assert all(map(find_spec, IMPORTED))
     site = ForkedLoopback(tmp_path / "net", {"north": None}).sites["north"]
     for number, code in ((signal.SIGKILL, -signal.SIGKILL), (signal.SIGTERM, 0)):
-        site.start(timeout=300)
+        site.start()
         process = site.process
         assert process is not None
         assert process.pid != os.getpid()

@@ -6,6 +6,7 @@ Each direction has its own encapsulation, so that both sides contribute to both 
 
 from __future__ import annotations
 
+from cryptography.hazmat.backends.openssl import backend  # noqa: F401 - the first key would import it, on the event loop
 from cryptography.hazmat.primitives.asymmetric.mlkem import MLKEM768PrivateKey, MLKEM768PublicKey
 
 from blindbayes.crypto import key_agreement

@@ -30,7 +30,8 @@ from blindbayes.study.file import StudyFile
 from blindbayes.study.roster import Party
 from blindbayes.study.study import KINDS
 
-_PATIENCE_SECONDS = 10.0  # for an agent that is being restarted
+_START_SECONDS = 600.0  # on a loaded machine; a process that ends before is noticed at once
+_PATIENCE_SECONDS = 120.0  # for an agent that is being restarted
 
 
 def open_policy(**limits: Any) -> Policy:
@@ -71,10 +72,10 @@ class LoopbackSite:
     def _poll(self) -> int | None:
         return None if self.process is None else self.process.poll()
 
-    def start(self, *, timeout: float = 60.0, environment: Mapping[str, str] | None = None) -> None:
+    def start(self, *, environment: Mapping[str, str] | None = None) -> None:
         """Start the agent and wait until it is ready."""
         self.launch(environment=environment)
-        self.wait_ready(timeout)
+        self.wait_ready()
 
     def launch(self, *, environment: Mapping[str, str] | None = None, prefix: Sequence[str] = ()) -> None:
         """Start the agent; `prefix` is a command that starts it elsewhere, such as in a network namespace."""
@@ -88,11 +89,11 @@ class LoopbackSite:
                 env={**os.environ, **(environment or {})},
             )
 
-    def wait_ready(self, timeout: float) -> None:
+    def wait_ready(self) -> None:
         """Wait until the agent listens."""
         if self.process is None or self.process.stdout is None:
             raise ConfigError(f"the agent of {self.name} was not started")
-        readable, _, _ = select.select([self.process.stdout], [], [], timeout)
+        readable, _, _ = select.select([self.process.stdout], [], [], _START_SECONDS)
         if not readable or not self.process.stdout.readline():
             self.stop()
             raise ConfigError(f"the agent of {self.name} did not start; see agent.err in its folder")
@@ -176,7 +177,7 @@ class Loopback:
         for site in starting:
             site.launch()
         for site in starting:
-            site.wait_ready(60.0 + 15.0 * len(starting))
+            site.wait_ready()
 
     def stop(self) -> None:
         """Stop all agents."""
