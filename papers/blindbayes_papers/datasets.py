@@ -161,7 +161,7 @@ def _cache_folder() -> Path:
 def _download(info: DatasetInfo, number: int, cached: Path) -> Path:
     from sklearn.datasets import fetch_openml
 
-    by_hand = f"set BLINDBAYES_DATA to a folder with {info.name}.csv. {_expected(info)}"
+    by_hand = f"set BLINDBAYES_DATA to a folder with {info.name}.csv, or leave it out with --quick. {_expected(info)}"
     try:
         bunch = fetch_openml(data_id=number, as_frame=True, parser="auto")
     except Exception as cause:  # the network has many ways to fail
