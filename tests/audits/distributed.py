@@ -1,12 +1,16 @@
 """The audit of noise that several parties add together: the smallest sum that the plan counts on, with a record and without.
 
 Part 2 adds up the shares of as many honest parties as the noise is planned for; the shares of all others are taken as known.
-The control lacks one of them, and must be refuted.
+The control lacks one of them, and must be refuted. Of noise that every party brings whole the sum counts on that of the
+record's own party; the control brings only what would do if two parties' noise were added.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
+from dataclasses import replace
+from fractions import Fraction
 from functools import partial
 
 import numpy as np
@@ -15,7 +19,9 @@ from blindbayes.crypto.coins import Coins
 from blindbayes.dp.audit.empirical import Check, Claim
 from blindbayes.dp.audit.lower_bounds import Bound, epsilon_lower
 from blindbayes.dp.distributed.noise_shares import DistributedNoise, Mechanism
+from blindbayes.dp.distributed.whole_noise import WholeNoise
 from blindbayes.dp.noise.exact_events import Number, budget_floor
+from blindbayes.dp.noise.knorm_histograms import Classwise, ReleasePart
 from blindbayes.dp.noise.pld import composed_delta
 from blindbayes_papers.mechanism_audit import DRAWS, control_check, loss_check
 from support.mechanisms import many_shares, noise_by
@@ -61,3 +67,30 @@ def audit_distributed(coins: Coins, *, epsilon: Number = 1, delta: float = 1e-6,
             yield loss_check(label, claim, partial(attack_shares, noise, claim, coins, count))
         weak = partial(attack_shares, noise, promised[-1], coins, count, HONEST - 1)
         yield control_check(f"{label}: control that lacks one of them is refuted", promised[-1], weak)
+    whole, claim, count = plan_whole(epsilon), Claim(float(budget_floor(epsilon)), 0.0), min(draws, PURE_DRAWS)
+    yield loss_check("whole noise of one party", claim, partial(attack_whole, whole, claim, coins, count))
+    weak = partial(attack_whole, shared_out(whole), claim, coins, count)
+    yield control_check(f"whole noise: control with 1/{HONEST} of its variance is refuted", claim, weak)
+
+
+def plan_whole(epsilon: Number) -> WholeNoise:
+    """Whole noise of a class count and a histogram of two cells, in one class."""
+    parts = (ReleasePart("class counts", 2, number=True), ReleasePart("x", 2))
+    return WholeNoise(Classwise(parts, budget_floor(epsilon)), 1, "record")
+
+
+def shared_out(noise: WholeNoise) -> WholeNoise:
+    """Noise that would have the planned variance in a sum of `HONEST` parties: what shares do, and a K-norm must not."""
+    more = noise.epsilon * Fraction(math.sqrt(HONEST)).limit_denominator(1000)
+    return replace(noise, law_of_one=replace(noise.law_of_one, epsilon=more))
+
+
+def attack_whole(noise: WholeNoise, claim: Claim, coins: Coins, count: int) -> Bound:
+    """A lower bound on epsilon of the vector of the record's own party; all other parties' noise is known."""
+    outputs = []
+    for record in (0, 1):
+        exact = noise.words([np.array([[record]]), np.array([[record, 0]])])
+        seen = (exact + noise.repeated(count).share(coins).reshape(count, -1)) / [block.step for block in noise.blocks]
+        gain = np.abs(seen).max(axis=1) - np.abs(seen - [1, -1]).max(axis=1)
+        outputs.append(np.column_stack([seen, gain]))
+    return epsilon_lower(*outputs, delta=0.0, names=["class count", "difference of the cells", "gain in the norm"], learn=False)

@@ -19,6 +19,7 @@ from blindbayes.crypto.coins import Coins
 from blindbayes.data import count
 from blindbayes.data.table import read_block
 from blindbayes.dp.accounting.accountant import pure_rho
+from blindbayes.dp.distributed.noise_shares import DistributedNoise
 from blindbayes.dp.distributed.noisy_sum import NoisySum
 from blindbayes.dp.release import planner
 from blindbayes.dp.release import private_fit as stages
@@ -319,7 +320,7 @@ def test_a_wide_table_is_planned_by_few_candidates(monkeypatch: pytest.MonkeyPat
         return inner(*args, **options)
 
     def encodings(columns: int) -> tuple[FeatureEncoding, ...]:
-        return NoisySum.make(categories(columns, 2), epsilon=1.0, honest=2, parties=3).tables.encodings
+        return NoisySum.make(categories(columns, 2), epsilon=1.0, honest=2, parties=3, law=DistributedNoise).tables.encodings
 
     monkeypatch.setattr(planner, "signal_of", counted)
     encodings(800)

@@ -14,15 +14,17 @@ import pytest
 from click.testing import CliRunner
 from scipy import stats
 
-from blindbayes import Categorical, Codebook, NaiveBayes, Numeric, Privacy, PrivateNaiveBayes, RowStudy, Text, load
+from blindbayes import Categorical, Codebook, Limits, NaiveBayes, Numeric, Privacy, PrivateNaiveBayes, RowStudy, Text, load
 from blindbayes.cli import root
 from blindbayes.codebook import Feature
 from blindbayes.crypto.coins import Coins
 from blindbayes.datasets import hospitals
 from blindbayes.dp.accounting.ledger import Ledger
+from blindbayes.dp.distributed.whole_noise import WholeNoise
 from blindbayes.errors import ConfigError, PrivacyError
 from blindbayes.naive_bayes import synthetic
 from blindbayes.naive_bayes.synthetic import Synthesizer
+from blindbayes.study.tasks.sum_plan import Sum
 
 ALPHA = 1e-6  # of each comparison: below 1e-4 for all of one table together
 
@@ -212,10 +214,16 @@ def test_measurements_are_the_noisy_tables_with_their_noise(private: PrivateNaiv
 
 def test_rows_of_a_study_between_sites_and_its_noise(data: tuple[Codebook, pa.Table, pa.Table]) -> None:
     made = hospitals(1500)
-    model = RowStudy(made.codebook, privacy=Privacy(epsilon=1.0)).simulate(made.tables).model
-    source = Synthesizer(model)
+    study = RowStudy(made.codebook, privacy=Privacy(epsilon=1.0))
+    source = Synthesizer(study.simulate(made.tables).model)
     assert min(p_values(source, source.rows(20_000, coins("sites")))) > ALPHA
-    noise = {each["stddev"] for each in source.measurements()["measurements"]}
+    whole = Sum.make(study, tuple(made.tables)).noise
+    assert isinstance(whole, WholeNoise)  # of three sites, each with its own
+    stated = [each["stddev"] for each in source.measurements()["measurements"]]
+    assert sorted(stated) == pytest.approx(sorted(whole.deviations(3)))
+
+    in_shares = RowStudy(made.codebook, privacy=Privacy(epsilon=1.0), limits=Limits(min_cell=1)).simulate(made.tables).model
+    noise = {each["stddev"] for each in Synthesizer(in_shares).measurements()["measurements"]}
     assert len(noise) == 1
     # Three shares of which two are calibrated to: two-sided geometric noise of rate epsilon / 6, times 3/2 in variance.
     rate = 1 / 6

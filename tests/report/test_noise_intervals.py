@@ -18,6 +18,7 @@ from blindbayes.codebook import Categorical, Codebook, Numeric
 from blindbayes.crypto.coins import Coins
 from blindbayes.data import count
 from blindbayes.datasets import hospitals
+from blindbayes.dp.distributed.whole_noise import WholeNoise
 from blindbayes.dp.release.intervals import Released, noise_interval, record_of
 from blindbayes.dp.release.noisy_parameters import fit_parameters
 from blindbayes.dp.release.planner import plan_release
@@ -29,6 +30,7 @@ from blindbayes.report.weight_of_evidence import value_names, weights
 from blindbayes.statistics import Statistics
 from blindbayes.statistics.intervals import NoiseInterval, between
 from blindbayes.statistics.parameters import Histogram, Parameters
+from blindbayes.study.tasks.sum_plan import Sum
 from blindbayes_papers.zafarani2020.estimator import SmoothNaiveBayes
 from support.mechanisms import fit_by
 
@@ -303,13 +305,24 @@ def test_a_record_that_does_not_fit_is_refused(change: dict) -> None:
 
 def test_the_draws_have_the_deviation_that_the_plan_states() -> None:
     """4,000 draws of every cell: a relative error of a standard deviation of Laplace noise of 0.018; four of them allowed."""
-    study = RowStudy(DATA.codebook, privacy=Privacy(epsilon=1.0, expected_rows=6000))
+    study = RowStudy(DATA.codebook, privacy=Privacy(epsilon=1.0, expected_rows=6000), limits=Limits(min_cell=1))
     result = study.simulate(DATA.tables)
     released = Released.parse(result.model.privacy_["released"], result.model.codebook_)
-    assert released.shared_noise is not None
+    assert released.shared_noise is not None  # in shares, since small counts are hidden
     drawn = np.concatenate([part.reshape(-1) for part in released.noise(200)])
     assert len(drawn) > 4000
     assert drawn.std() == pytest.approx(released.shared_noise.deviation(released.shares), rel=0.072)
+
+
+def test_draws_of_noise_that_every_site_brought_whole_are_as_wide_as_theirs_together() -> None:
+    study = RowStudy(DATA.codebook, privacy=Privacy(epsilon=1.0, expected_rows=6000))
+    noise = Sum.make(study, tuple(DATA.tables)).noise
+    assert isinstance(noise, WholeNoise)
+    result = study.simulate(DATA.tables)
+    released = Released.parse(result.model.privacy_["released"], result.model.codebook_)
+    assert released.shares == len(DATA.tables)
+    for drawn, deviation in zip(released.noise(400), noise.deviations(released.shares), strict=True):
+        assert drawn.std() == pytest.approx(deviation, rel=0.2)
 
 
 def test_a_model_by_rule_shows_its_rule_and_says_that_no_counts_stand_behind_it() -> None:

@@ -22,7 +22,7 @@ from blindbayes.disclosure.charges import Charge
 from blindbayes.disclosure.value import Disclosure, Output, RowSum, SumForm
 from blindbayes.dp.accounting.statement import NOT_PROTECTED, PrivacyStatement, Setting
 from blindbayes.dp.distributed.noise_shares import DistributedNoise, PrivacyUnit, honest_survivors
-from blindbayes.dp.distributed.noisy_sum import REFUSALS, SEVERAL_RECORDS, SEVERAL_SITES
+from blindbayes.dp.distributed.noisy_sum import REFUSALS, persons_words
 from blindbayes.dp.noise.exact_events import budget_floor
 from blindbayes.dp.noise.mechanisms import PrivacyCost
 from blindbayes.dp.release.private_fit import data_domain
@@ -86,7 +86,7 @@ class OpenedNoise:
                 epsilon=budget_floor(study.privacy.epsilon),
                 delta=study.privacy.delta,
                 honest=honest,
-                unit=PrivacyUnit.declared(study.privacy.unit, study.privacy.party_rows, study.privacy.rows_per_person),
+                unit=PrivacyUnit.declared(study.privacy.unit, study.privacy.party_rows, study.privacy.person_rows),
             )
         )
 
@@ -103,11 +103,7 @@ class OpenedNoise:
         return self.law.price
 
     def statement(self, study: Study) -> PrivacyStatement:
-        persons = (
-            SEVERAL_RECORDS
-            if study.privacy.rows_per_person is None
-            else SEVERAL_SITES.format(most=study.privacy.rows_per_person)
-        )
+        persons = persons_words(study.privacy.rows_per_person, study.privacy.sites_per_person)
         return PrivacyStatement.for_release(
             self,
             sensitivity="One person's record changes only a few numbers, each by no more than a bound that is fixed before any "

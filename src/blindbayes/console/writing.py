@@ -27,6 +27,7 @@ _FIRST = {  # what most studies set; the rest is behind a fold
         "privacy__expected_rows",
         "privacy__delta",
         "privacy__rows_per_person",
+        "privacy__sites_per_person",
         "limits__min_parties",
         "limits__min_rows",
         "limits__min_cell",
@@ -272,7 +273,8 @@ async def forecast(context: Context, draft: str, fields: dict[str, str]) -> dict
     except BlindbayesError as error:
         raise ConfigError(f"the forecast needs a codebook without errors. {error}") from None
     given, _ = read_fields(fields_of("rows"), written.texts)
-    asked = {"rows": given.get("privacy__expected_rows"), "rows_per_person": given.get("privacy__rows_per_person")}
+    person = (given.get("privacy__rows_per_person") or 1) * (given.get("privacy__sites_per_person") or 1)
+    asked = {"rows": given.get("privacy__expected_rows"), "rows_per_person": person}
     curve = await asyncio.to_thread(lambda: accuracy_curve(book, delta=given.get("privacy__delta", 0.0), **asked))
     _drafts(context).write(draft, msgspec.structs.replace(_read(context, draft), curve=curve))
     return {"draft": draft}

@@ -14,6 +14,7 @@ the population. Rows and marginals describe the population: shares and tables as
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -192,7 +193,8 @@ class Synthesizer:
         domain, cells = {codebook.target: len(codebook.classes)}, {codebook.target: list(codebook.classes)}
         taken = []
         for item, table, own in zip(parsed.plan.items, parsed.tables, parsed.plan.deviations, strict=True):
-            deviation = own if noise is None else noise.deviation(parsed.shares, item.bound)
+            # Without noise in shares every party of a sum brought its own.
+            deviation = own * math.sqrt(parsed.shares) if noise is None else noise.deviation(parsed.shares, item.bound)
             if item.kind not in ("cells", "classes") or np.isnan(table).any():
                 continue
             clique = [codebook.target]

@@ -42,6 +42,10 @@ class Privacy(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     rows_per_person : int, default=None
         Over rows: each party counts at most this number of rows of a person, chosen at random by the codebook's identifier,
         and epsilon protects them together.
+    sites_per_person : int, default=None
+        With `rows_per_person`: the largest number of parties that a person has rows at. Epsilon then protects a person's rows
+        at all of them together, by that much more noise. Declared, not checked; the number of parties always holds. None: a
+        person is one person at each party, and pays epsilon at each.
     tuning_note : str, default=None
         How settings were chosen. The statement quotes it and says that it was not checked.
     expected_rows : int, default=None
@@ -58,6 +62,7 @@ class Privacy(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     unit: Literal["record", "party"] = "record"
     party_rows: int | None = None
     rows_per_person: int | None = None
+    sites_per_person: int | None = None
     tuning_note: str | None = None
     expected_rows: int | None = None
     honest_fraction: float = 2 / 3
@@ -81,14 +86,21 @@ class Privacy(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
             raise ConfigError(f"tuning_note is a text of at most {MAX_NOTE_LENGTH:,} characters")
         if not is_number(self.honest_fraction) or not 0 < self.honest_fraction <= 1:
             raise PrivacyError("honest_fraction, the fraction of parties assumed honest, lies above 0 and is at most 1")
-        _require_whole(self, expected_rows=1, party_rows=1)
+        _require_whole(self, expected_rows=1, party_rows=1, sites_per_person=1)
         if self.epsilon is None:
             self._require_nothing_about_noise()
         if self.party_rows is not None and self.unit != "party":
             raise PrivacyError("party_rows is for unit = 'party'; leave it out")
+        if self.sites_per_person is not None and self.rows_per_person is None:
+            raise ConfigError("sites_per_person goes with rows_per_person, the rows of a person at each of these sites")
         _store_floats(self, "epsilon", "delta", "honest_fraction")
         if not isinstance(self.label_epsilon, bool):
             _store_floats(self, "label_epsilon")
+
+    @property
+    def person_rows(self) -> int | None:
+        """The number of rows of a person that epsilon protects together; None where it protects a record or a party."""
+        return None if self.rows_per_person is None else self.rows_per_person * (self.sites_per_person or 1)
 
     def _require_nothing_about_noise(self) -> None:
         for field in msgspec.structs.fields(self):

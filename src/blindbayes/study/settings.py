@@ -294,7 +294,11 @@ SETTINGS = {
     "study.privacy.party_rows": Setting('with `unit = "party"`: number of rows of the largest party'),
     "study.privacy.rows_per_person": Setting(
         "maximum number of rows of a person that a site counts, chosen at random; epsilon protects them together",
-        more="By the codebook's identifier. A person with rows at k sites loses up to k times epsilon",
+        more="By the codebook's identifier. A person with rows at k sites loses up to k times epsilon: see `sites_per_person`",
+    ),
+    "study.privacy.sites_per_person": Setting(
+        "with `rows_per_person`: number of sites at most that a person has rows at; epsilon protects them all together",
+        more="Noise grows with it. Not checked, since no site may learn who is at another; the number of sites always holds",
     ),
     "study.privacy.tuning_note": Setting("how settings were chosen; the statement quotes it as not checked"),
     "study.privacy.expected_rows": Setting(
@@ -387,6 +391,7 @@ LABELS = {  # what pages call a setting; its name in the file stands beside it
     "privacy.unit": "What the noise protects",
     "privacy.party_rows": "Rows of the largest site",
     "privacy.rows_per_person": "Rows per person",
+    "privacy.sites_per_person": "Sites per person",
     "privacy.tuning_note": "How settings were chosen",
     "privacy.expected_rows": "Expected rows of all sites",
     "privacy.honest_fraction": "Fraction of honest sites",

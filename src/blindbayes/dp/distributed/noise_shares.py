@@ -144,6 +144,10 @@ class DistributedNoise:
             raise PrivacyError("at least one honest party must add its noise")
         return dataclasses.replace(self, honest=honest)
 
+    def repeated(self, releases: int) -> DistributedNoise:
+        """Return the noise of so many tables one after the other, of which a unit is in one.  [folds]"""
+        return dataclasses.replace(self, bounds=self.bounds * releases)
+
     def share(self, coins: Coins) -> npt.NDArray[np.int64]:
         """Draw one party's noise, for every cell. Add it once, to one release."""
         count = len(self.bounds)

@@ -4,9 +4,9 @@
     vector = plan.vector(count(source, plan.codebook)) + plan.noise.share(coins)      # each party
     parameters, statistics, record = plan.fit(total, shares=3, alpha=1.0)             # the party that learns the sum
 
-The tables that are released, and the postprocessing, are those of a central release with independent noise (`release`); the
-noise is that of `noise_shares`. Cells are planned for the noise that all parties' shares add up to; postprocessing knows how
-many shares are in the sum.
+The tables that are released, and the postprocessing, are those of a central release (`release`). The noise is that of
+`noise_shares`, of which many parties bring a part each, or that of `whole_noise`, which each brings whole: what has less
+noise in the sum. Cells are planned for the noise of all parties; postprocessing knows how many are in the sum.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -22,18 +22,20 @@ import numpy.typing as npt
 from blindbayes.codebook import Codebook
 from blindbayes.dp.accounting.statement import NOT_PROTECTED, POST_PROCESSING, PrivacyStatement, Setting
 from blindbayes.dp.distributed.noise_shares import DistributedNoise, PrivacyUnit
+from blindbayes.dp.distributed.whole_noise import WholeNoise
 from blindbayes.dp.noise.exact_events import LARGEST_BUDGET, budget_floor
 from blindbayes.dp.noise.mechanisms import PrivacyCost
 from blindbayes.dp.release.cells import fine_codebook
 from blindbayes.dp.release.intervals import record_of
 from blindbayes.dp.release.noisy_parameters import fit_parameters
-from blindbayes.dp.release.planner import StageOutputs, plan_release
+from blindbayes.dp.release.planner import StageOutputs, plan_release, signal_of
 from blindbayes.dp.release.private_fit import data_domain, likely_shapes
 from blindbayes.dp.release.release_plan import NoisyStatistics, ReleasePlan
 from blindbayes.errors import ConfigError, PrivacyError
 from blindbayes.statistics import Statistics
 from blindbayes.statistics.parameters import Parameters
 
+SumNoise: TypeAlias = DistributedNoise | WholeNoise
 _ROUNDS = 3
 REFUSALS = (
     "Which parties took part, and that a party refused: it does so by its exact number of rows, where it or the study asks for "
@@ -51,6 +53,11 @@ SEVERAL_SITES = (
     "row without an identifier. A person with rows at several sites is one person at each: at k sites the loss is up to k "
     "times epsilon. No site can see that, and nothing here prevents it."
 )
+DECLARED_SITES = (
+    "Of each identifier a site counts at most {most} row(s), drawn at random, and no row without one. Epsilon protects the "
+    "rows of a person at up to {sites} sites together, one identifier at each. That nobody is at more was declared, not "
+    "checked, since no site may learn who is at another; a person who is at more loses more."
+)
 
 HIDDEN = (
     "Noisy counts below {} (of a class, or of a value in a class) are published as 0, and the model is made without them. "
@@ -62,21 +69,29 @@ HIDDEN = (
 class _Tables(ReleasePlan):
     """A release plan whose noise comes from `shares` parties."""
 
-    shared_noise: DistributedNoise | None = None
+    shared_noise: SumNoise | None = None
     shares: int = 1
+
+    @classmethod
+    def of(cls, plan: ReleasePlan, noise: SumNoise, shares: int) -> _Tables:
+        """Return a plan with the noise of so many parties."""
+        facts = {item.name: getattr(plan, item.name) for item in fields(ReleasePlan)}
+        return cls(**facts, shared_noise=noise, shares=shares)
 
     @cached_property
     def deviations(self) -> tuple[float, ...]:
         """Standard deviation of the noise in a cell of each item, in units of its bound."""
         if self.shared_noise is None:
             raise ConfigError("the plan has no noise yet")
+        if isinstance(self.shared_noise, WholeNoise):
+            return tuple(self.shared_noise.deviations(self.shares))
         return tuple(self.shared_noise.deviation(self.shares, item.bound) / item.bound for item in self.items)
 
 
 class ReleaseOfShares:
     """A release with noise of several parties: its mechanism, sampler and price."""
 
-    noise: DistributedNoise
+    noise: SumNoise
 
     @property
     def name(self) -> str:
@@ -84,6 +99,8 @@ class ReleaseOfShares:
 
     @property
     def sampler(self) -> str:
+        if isinstance(self.noise, WholeNoise):
+            return self.noise.sampler
         return f"exact integer shares, one per party; the shares of {self.noise.honest} add up to: {self.noise.law}"
 
     @property
@@ -97,7 +114,7 @@ class NoisySum(ReleaseOfShares):
     """Public, and the same for all parties. Make it with `make`."""
 
     tables: ReleasePlan
-    noise: DistributedNoise
+    noise: SumNoise
 
     @classmethod
     def make(
@@ -110,31 +127,52 @@ class NoisySum(ReleaseOfShares):
         delta: float = 0.0,
         rows: int | None = None,
         unit: PrivacyUnit = PrivacyUnit(),  # noqa: B008 - frozen
-        law: type[DistributedNoise] = DistributedNoise,
+        law: type[DistributedNoise] | None = None,
     ) -> NoisySum:
         """Plan for `parties` shares in the sum, of which at least `honest` are honest. `rows` is the declared total.
 
-        `law` plans the noise: a protocol may bring its own.
+        `law` is the noise in shares to take, such as one that a protocol brings; by default the noise with less of it is
+        taken, shares of `DistributedNoise` or whole noise.
         """
         # Cells as in a fit without a first look; numbers are in cells, so no moment has to fit a word.
         known = StageOutputs(fine_codebook(codebook), None, likely_shapes(codebook))
+        planner, exact = law or DistributedNoise, budget_floor(epsilon)
+
+        def in_shares(tables: ReleasePlan) -> DistributedNoise:
+            touched, bounds = len(tables.items), _bounds(tables)
+            return planner.plan(touched=touched, bounds=bounds, epsilon=exact, delta=delta, honest=honest, unit=unit)
+
         effective = float(epsilon)
         for _ in range(_ROUNDS):  # the noise depends on the tables, and how fine they are on the noise
             tables = plan_release(codebook, epsilon=effective, mechanism="discrete_laplace", rows=rows, earlier=known)
-            noise = law.plan(
-                touched=len(tables.items),
-                bounds=_bounds(tables),
-                epsilon=budget_floor(epsilon),
-                delta=delta,
-                honest=honest,
-                unit=unit,
-            )
+            noise = in_shares(tables)
             deviation = noise.deviation(parties)
             matching = math.sqrt(2) * len(tables.items) / deviation if deviation else effective  # 0: hardly any noise at all
             if math.isclose(matching, effective, rel_tol=0.01):
                 break
             effective = min(matching, float(LARGEST_BUDGET))
-        return cls(tables, noise)
+        shared = cls(tables, noise)
+        if codebook.texts or law is not None:
+            return shared
+        single = plan_release(  # n parties' noise is as wide as that of one for epsilon / sqrt(n)
+            codebook,
+            epsilon=float(epsilon) / math.sqrt(parties),
+            mechanism=WholeNoise.mechanism,
+            rows=rows,
+            rows_per_unit=unit.rows,
+            earlier=known,
+        )
+        single = replace(single, epsilon=exact)
+        # As in a central plan both are compared on the same cells: those of the one that can afford the fewest.
+        encodings = min((tables, single), key=lambda plan: plan.signal).encodings
+        together, alone = replace(tables, encodings=encodings), replace(single, encodings=encodings)
+
+        def signal(plan: ReleasePlan, noise: SumNoise) -> float:
+            return signal_of(_Tables.of(plan, noise, parties), tables.planned_rows, average_cell=True)
+
+        if signal(together, in_shares(together)) >= signal(alone, WholeNoise.plan(alone, unit)):
+            return shared
+        return cls(single, WholeNoise.plan(single, unit))
 
     def at(self, honest: int) -> NoisySum:
         """Return the same tables with noise for another number of honest shares."""
@@ -148,19 +186,25 @@ class NoisySum(ReleaseOfShares):
     @property
     def length(self) -> int:
         """Number of integers in the sum."""
-        return len(self.noise.bounds)
+        return self.noise.length if isinstance(self.noise, WholeNoise) else len(self.noise.bounds)
 
     def bound(self, parties: int) -> int:
         """Largest absolute value of the total in any cell, up to a chance of 2^-40."""
-        rows = self.codebook.max_rows
-        bound = max(each * rows + self.noise.tail(2.0**-40 / self.length, parties, each) for each in set(self.noise.bounds))
+        rows, noise = self.codebook.max_rows, self.noise
+        if isinstance(noise, WholeNoise):
+            bound = noise.bound(rows, parties, 2.0**-40)
+        else:
+            bound = max(each * rows + noise.tail(2.0**-40 / self.length, parties, each) for each in set(noise.bounds))
         if bound >= 2**63:
             raise PrivacyError("the noisy sum would not fit 64 bits: declare a smaller max_rows, or bins")
         return bound
 
     def vector(self, statistics: Statistics) -> npt.NDArray[Any]:
         """One party's exact integers, before its share of the noise."""
-        return np.concatenate([table.ravel() for table in self.tables.tables(statistics)]).astype(np.int64)
+        tables = self.tables.tables(statistics)
+        if isinstance(self.noise, WholeNoise):
+            return self.noise.words(tables)
+        return np.concatenate([table.ravel() for table in tables]).astype(np.int64)
 
     def fit(
         self, total: npt.NDArray[Any], *, shares: int, alpha: float, min_cell: int = 0
@@ -171,29 +215,39 @@ class NoisySum(ReleaseOfShares):
 
         Noisy counts below `min_cell` become 0 in the statistics, and the model is made without them. Postprocessing only.
         """
-        facts = {item.name: getattr(self.tables, item.name) for item in fields(ReleasePlan)}
-        plan = _Tables(**facts, shared_noise=self.noise, shares=shares)
-        classes, at, tables = len(plan.declared.classes), 0, []
-        for item in plan.items:
+        plan = _Tables.of(self.tables, self.noise, shares)
+        noisy = NoisyStatistics(plan, self._opened(total), min_cell)
+        own_law = type(self.noise) not in (DistributedNoise, WholeNoise)
+        record = {} if own_law else record_of(noisy, self.noise, shares)
+        return fit_parameters(noisy, alpha=alpha), noisy.statistics, record
+
+    def _opened(self, total: npt.NDArray[Any]) -> tuple[npt.NDArray[np.float64], ...]:
+        """Return the noisy tables of a sum, in counts or in units of a bound."""
+        if isinstance(self.noise, WholeNoise):
+            return tuple(self.noise.tables(total))
+        classes, at, tables = len(self.tables.declared.classes), 0, []
+        for item in self.tables.items:
             part = np.array([int(value) for value in total[at : at + classes * item.cells]], dtype=np.float64)
             tables.append(part.reshape(classes, item.cells) / item.bound)
             at += classes * item.cells
-        noisy = NoisyStatistics(plan, tuple(tables), min_cell)
-        record = record_of(noisy, self.noise, shares) if type(self.noise) is DistributedNoise else {}
-        return fit_parameters(noisy, alpha=alpha), noisy.statistics, record
+        return tuple(tables)
+
+    def describe(self, shares: int) -> dict[str, Any]:
+        """Return public facts of a sum with that many shares of noise in it."""
+        return _Tables.of(self.tables, self.noise, shares).describe()
 
     # -- what it promises ------------------------------------------------------------------------------------------------
 
     def statement(
-        self, trust: str, composition: str, min_cell: int = 0, rows_per_person: int | None = None, tuning: str | None = None
+        self, trust: str, composition: str, min_cell: int = 0, persons: str = SEVERAL_RECORDS, tuning: str | None = None
     ) -> PrivacyStatement:
-        """Return the guarantee, under the trust that the study states. `rows_per_person` is each site's contribution bound."""
-        persons = SEVERAL_RECORDS if rows_per_person is None else SEVERAL_SITES.format(most=rows_per_person)
+        """Return the guarantee, under the trust that the study states. `persons` says how far persons are protected."""
+        hiding = "its own site" if isinstance(self.noise, WholeNoise) else "the honest sites together"
         site = "" if self.noise.unit == "party" else f" {WHOLE_SITE}"
         return PrivacyStatement.for_release(
             self,
             sensitivity="One person's record changes only a few of the numbers in the sum, each by no more than a bound that "
-            "is fixed before any table is read. The noise of the honest sites together hides all of these changes at once. One "
+            f"is fixed before any table is read. The noise of {hiding} hides all of these changes at once. One "
             f"record moves each of {len(self.tables.items)} released tables by at most its bound, all cells together (1 for "
             "counts of values; for a text, the number of its words that count).",
             codebook=self.tables.declared.sha256,
@@ -208,6 +262,15 @@ class NoisySum(ReleaseOfShares):
                 drawn_in=(type(self.noise).__module__,),
             ),
         )
+
+
+def persons_words(rows_per_person: int | None, sites_per_person: int | None) -> str:
+    """Describe how far a study protects persons: by each site's bound on their rows, and by the sites that they are at."""
+    if rows_per_person is None:
+        return SEVERAL_RECORDS
+    if sites_per_person is None:
+        return SEVERAL_SITES.format(most=rows_per_person)
+    return DECLARED_SITES.format(most=rows_per_person, sites=sites_per_person)
 
 
 def _bounds(tables: ReleasePlan) -> tuple[int, ...]:

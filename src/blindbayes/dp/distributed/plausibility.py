@@ -13,6 +13,9 @@ Every rule is a linear inequality in cells with independent noise: the sum of r 
 shares as one cell, so `DistributedNoise.tail(p, r * shares, bound)` bounds its noise with chance 1 - p. With p =
 `alarm` / rules, honest parties are refused with chance at most `alarm`, by the union bound, whatever their tables.
 
+Of `WholeNoise` histograms are known up to a constant. No two cells of a class differ by more than its rows, which are at least
+0, and at most max_rows over all classes; `WholeNoise.tail` bounds all words of a class at once.
+
 The check is post-processing of what was opened: it costs no epsilon. It cannot say whose vector it was.
 """
 
@@ -25,22 +28,48 @@ import numpy as np
 import numpy.typing as npt
 
 from blindbayes.dp.distributed.noisy_sum import NoisySum
+from blindbayes.dp.distributed.whole_noise import WholeNoise
+from blindbayes.dp.release.release_plan import ReleasePlan
 from blindbayes.errors import DataError
 
 FALSE_ALARM = 2.0**-30
 """The chance that honest parties are refused, per release."""
-_Noise = tuple[int, int, int]  # (factor, cells, bound): a factor times the noise of `cells` cells of that bound
+_Noise = tuple[int, int, int]  # (factor, cells, of): a factor times the noise of `cells` cells of that bound, or in that table
 _Rule = tuple[str, int, int, tuple[_Noise, ...]]  # words, left side, the most it may be, whose noise is in it
 
 
 def require_possible(plan: NoisySum, total: npt.NDArray[np.int64], *, shares: int, alarm: float = FALSE_ALARM) -> None:
     """Raise `DataError` naming the table and rule if no table gives this total with `shares` parties' noise, up to `alarm`."""
-    rules = list(_rules(plan, [int(value) for value in total]))
+    opened = [int(value) for value in total]
+    if isinstance(plan.noise, WholeNoise):
+        rules = list(_rules_of_whole(plan.noise, plan.tables, opened))
+    else:
+        rules = list(_rules(plan, opened))
     tail = cache(plan.noise.tail)
     for words, left, limit, noises in rules:
         chance = alarm / (len(rules) * len(noises))
         if left > limit and left > limit + sum(factor * tail(chance, cells * shares, bound) for factor, cells, bound in noises):
             raise DataError(words)
+
+
+def _rules_of_whole(noise: WholeNoise, tables: ReleasePlan, total: list[int]) -> Iterator[_Rule]:
+    """Yield the rules of tables whose first one counts the classes."""
+    at, rows, step = 0, list[int](), noise.blocks[0].step
+    for index, (item, block) in enumerate(zip(tables.items, noise.blocks, strict=True)):
+        by_class = [total[at + each * block.columns : at + (each + 1) * block.columns] for each in range(noise.classes)]
+        at += noise.classes * block.columns
+        if item.kind == "classes":
+            rows = [row[0] for row in by_class]
+            for count in rows:
+                yield "class counts: a count is further below 0 than noise explains", -count, 0, ((1, 1, index),)
+            whole = noise.classes
+            limit = step * tables.codebook.max_rows
+            yield "class counts: more rows than the study's max_rows", sum(rows), limit, ((1, whole, index),)
+            continue
+        words = f"feature {item.name!r}: the rows of a class do not fit the class counts"
+        for cells, count in zip(by_class, rows, strict=True):
+            apart = max(0, *cells) - min(0, *cells)
+            yield words, apart * step - count * block.step, 0, ((2 * step, 1, index), (block.step, 1, 0))
 
 
 def _rules(plan: NoisySum, total: list[int]) -> Iterator[_Rule]:

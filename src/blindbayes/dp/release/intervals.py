@@ -35,10 +35,18 @@ from blindbayes._lazy import lazy
 from blindbayes.codebook import Codebook, Feature, Numeric, Text
 from blindbayes.crypto.coins import Coins
 from blindbayes.dp.distributed.noise_shares import DistributedNoise, Mechanism
+from blindbayes.dp.distributed.whole_noise import WholeNoise
 from blindbayes.dp.noise import samplers
 from blindbayes.dp.noise.exact_events import fraction, positive
 from blindbayes.dp.noise.knorm_histograms import Centred
-from blindbayes.dp.release.release_plan import FeatureEncoding, NoisyClassCounts, NoisyStatistics, ReleaseItem, ReleasePlan
+from blindbayes.dp.release.release_plan import (
+    CENTRED,
+    FeatureEncoding,
+    NoisyClassCounts,
+    NoisyStatistics,
+    ReleaseItem,
+    ReleasePlan,
+)
 from blindbayes.errors import ConfigError, PrivacyError
 from blindbayes.io.untrusted import well_formed
 from blindbayes.statistics.intervals import NoiseInterval, PlausibleMarginals, WordDraws
@@ -57,7 +65,9 @@ _MAX_CELLS = 1 << 16  # each is drawn 199 times, and kept in several forms: half
 # -- the record in the model file ------------------------------------------------------------------------------------------
 
 
-def record_of(noisy: NoisyStatistics, shared_noise: DistributedNoise | None = None, shares: int = 1) -> dict[str, Any]:
+def record_of(
+    noisy: NoisyStatistics, shared_noise: DistributedNoise | WholeNoise | None = None, shares: int = 1
+) -> dict[str, Any]:
     """Return what was released, and the law of its noise, as builtins. Suppressed counts are left out."""
     plan = noisy.plan
     record: dict[str, Any] = {
@@ -75,7 +85,9 @@ def record_of(noisy: NoisyStatistics, shared_noise: DistributedNoise | None = No
             "scale": str(plan.class_counts.scale),
             "recounted": plan.recount,
         }
-    if shared_noise is not None:
+    if isinstance(shared_noise, WholeNoise):
+        record["sum"] = {"shares": shares}
+    elif shared_noise is not None:
         facts = {
             item.name: getattr(shared_noise, item.name) for item in dataclasses.fields(shared_noise) if item.name != "bounds"
         }
@@ -150,15 +162,18 @@ class Released:
             shapes = [(len(codebook.classes), item.cells) for item in plan.items]
             if [table.shape for table in tables] != shapes or any(np.isinf(table).any() for table in tables):
                 raise ValueError
-            shared_noise, shares = None, 1
+            shared_noise, shares, facts = None, 1, dict[str, Any]()
             if "sum" in record:
                 facts = dict(record["sum"])
                 shares = int(facts.pop("shares"))
+                if shares < 1 or not (facts or mechanism in CENTRED):
+                    raise ValueError
+            if facts:
                 facts |= {"epsilon": positive(facts["epsilon"], "epsilon"), "variance": fraction(facts["variance"])}
                 shared_noise = DistributedNoise(**facts, bounds=(1,))
                 if shared_noise.mechanism not in get_args(Mechanism):
                     raise ValueError
-                if min(shares, shared_noise.honest, shared_noise.touched, shared_noise.reach) < 1 or shared_noise.variance < 0:
+                if min(shared_noise.honest, shared_noise.touched, shared_noise.reach) < 1 or shared_noise.variance < 0:
                     raise ValueError
         except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError, ConfigError, PrivacyError):
             raise ConfigError(_UNREADABLE) from None
@@ -178,7 +193,9 @@ class Released:
         law = self.plan.noise
         bounds = [item.bound for item in self.plan.items]
         if isinstance(law, Centred):
-            return law.releases([np.zeros(table.shape, dtype=np.int64) for table in self.tables], bounds, coins, draws)
+            zero = [np.zeros(table.shape, dtype=np.int64) for table in self.tables]
+            released = law.releases(zero, bounds, coins, draws * self.shares)  # of a sum, each party's whole noise
+            return [table.reshape(self.shares, draws, *table.shape[1:]).sum(axis=0) for table in released]
         blocks = zip(law.sensitivity.blocks, shapes, strict=True)
         sizes = tuple(dataclasses.replace(block, size=shape[1] * shape[2]) for block, shape in blocks)
         law = dataclasses.replace(law, sensitivity=dataclasses.replace(law.sensitivity, blocks=sizes))
@@ -211,7 +228,8 @@ def _plausible(
         return None
     released = Released.parse(record, codebook)
     known = list(zip(released.plan.items, released.tables, strict=True))
-    if sum(table.size for item, table in known if item.kind != "words") > _MAX_CELLS:
+    repeats = released.shares if released.shared_noise is None else 1  # whole noise of each party is drawn
+    if repeats * sum(table.size for item, table in known if item.kind != "words") > _MAX_CELLS:
         return None
     noises = released.noise(DRAWS)
     tables = [noise if item.kind == "words" else table - noise for (item, table), noise in zip(known, noises, strict=True)]

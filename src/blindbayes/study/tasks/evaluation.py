@@ -199,11 +199,11 @@ class EvaluationTask(SumTask):
                 models,
                 epsilon=budget_floor(study.privacy.epsilon or 0.0) * part,
                 delta=study.privacy.delta * float(part),
-                honest=self.plan.noise.honest,
+                honest=self.sum.honest,
                 unit=unit_of(study),
                 law=self.sum.law,
             )
-            bound = self.noisy.bound(self.sum.shares(self.agreement.contributors))
+            bound = self.noisy.bound(self.sum.shares_of(self.noisy.noise, self.agreement.contributors))
             self.setting = replace(self.setting, length=length, bound=bound)
         self.roles, self.learners = self.protocol.roster(self.setting), self.protocol.learners(self.setting)
         self.vector: Words | None = None
@@ -287,7 +287,7 @@ class EvaluationTask(SumTask):
         words, classes = total.words.view(np.int64), self.study.codebook.classes
         try:
             if self.noisy is not None:
-                return self.noisy.open(words, self.sum.shares(total.included)), None
+                return self.noisy.open(words, self.sum.shares_of(self.noisy.noise, total.included)), None
             counts = len(words) - self.by_site.size
             parts = words[:counts].reshape(-1, Evaluation.size(len(classes), self.bins))
             return [Evaluation.from_vector(classes, self.bins, part) for part in parts], self.by_site.open(words[counts:])
@@ -371,16 +371,17 @@ class CrossValidationTask(EvaluationTask):
                 study.codebook,
                 epsilon=float(budget_floor(privacy.epsilon or 0.0) / 2),
                 delta=privacy.delta / 2,
-                honest=self.plan.noise.honest,
+                honest=self.sum.honest,
                 parties=len(agreement.contributors),
                 rows=privacy.expected_rows,
                 unit=unit_of(study),
-                law=self.sum.law,
+                law=self.sum.training_law,
             )
             # A row is in one fold: it moves no more cells of all folds than of one.  [folds]
-            self.plan = replace(half, noise=replace(half.noise, bounds=half.noise.bounds * self.folds))
+            self.plan = replace(half, noise=half.noise.repeated(self.folds))
             self.books = (half.codebook,)
-            length, bound = self.plan.length, self.plan.bound(self.sum.shares(agreement.contributors))
+            shares = self.sum.shares_of(self.plan.noise, agreement.contributors)
+            length, bound = self.plan.length, self.plan.bound(shares)
         else:
             layouts = [Layout(book) for book in self.books]
             length = self.folds * sum(layout.word_count for layout in layouts)
@@ -457,18 +458,19 @@ class CrossValidationTask(EvaluationTask):
 
     def models_of(self, total: Total) -> list[list[Parameters]]:
         """Return the candidates' models, fold by fold: each from the statistics of all other folds."""
-        study, shares = self.study, self.sum.shares(total.included)
+        study, plan = self.study, self.plan
+        shares = 0 if plan is None else self.sum.shares_of(plan.noise, total.included)
         weight, smoothing = study.estimation.class_weight if study.weights else None, study.estimation.var_smoothing
         made = []
         for index in range(self.folds):
             models = []
             for each in self.candidates:
                 alpha = study.estimation.alpha if each.alpha is None else each.alpha
-                if self.plan is not None:
+                if plan is not None:
                     folds = total.words.view(np.int64).reshape(self.folds, -1)
                     rest = folds.sum(axis=0) - folds[index]
                     cell = study.limits.min_cell
-                    model = self.plan.fit(rest, shares=(self.folds - 1) * shares, alpha=alpha, min_cell=cell)[0]
+                    model = plan.fit(rest, shares=(self.folds - 1) * shares, alpha=alpha, min_cell=cell)[0]
                     model = _with_features(model, each.features)
                 else:
                     statistics = self._statistics(total, candidate_book(study.codebook, each), index)
@@ -512,7 +514,7 @@ class CrossValidationTask(EvaluationTask):
 
 def unit_of(study: Study) -> PrivacyUnit:
     """Return the unit that the study's noise protects."""
-    return PrivacyUnit.declared(study.privacy.unit, study.privacy.party_rows, study.privacy.rows_per_person)
+    return PrivacyUnit.declared(study.privacy.unit, study.privacy.party_rows, study.privacy.person_rows)
 
 
 def candidate_book(book: Codebook, candidate: Candidate) -> Codebook:

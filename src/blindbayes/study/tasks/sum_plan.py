@@ -12,7 +12,8 @@ import numpy as np
 from blindbayes.codebook import Codebook
 from blindbayes.crypto.coins import Coins
 from blindbayes.dp.distributed.noise_shares import DistributedNoise, PrivacyUnit, dishonest
-from blindbayes.dp.distributed.noisy_sum import NoisySum
+from blindbayes.dp.distributed.noisy_sum import NoisySum, SumNoise
+from blindbayes.dp.distributed.whole_noise import WholeNoise
 from blindbayes.errors import ConfigError, PrivacyError
 from blindbayes.protocols import registry
 from blindbayes.protocols.registry import U64Array
@@ -64,9 +65,26 @@ class Sum:
         return cls(study, replace(setting, codebook=study.codebook), None)
 
     @property
-    def noise(self) -> DistributedNoise | None:
+    def noise(self) -> SumNoise | None:
         """The noise that is added to the sum; None for an exact sum."""
         return None if self.plan is None else self.plan.noise
+
+    @property
+    def honest(self) -> int:
+        """The number of honest shares that noise in shares is calibrated to."""
+        return _honest(self.study, self.setting)
+
+    @property
+    def training_law(self) -> type[DistributedNoise] | None:
+        """The noise in shares that a training has to take; None: whichever noise there is less of."""
+        return _training_law(self.study, self.setting)
+
+    @property
+    def relied_on(self) -> str:
+        """The sites that the promise relies on, in a few words."""
+        if isinstance(self.noise, WholeNoise):
+            return "no other site is relied on: each adds to its own counts all the noise that its people need"
+        return f"{self.study.privacy.honest_fraction:g} of the sites are relied on to add their noise"
 
     @property
     def law(self) -> type[DistributedNoise]:
@@ -86,16 +104,20 @@ class Sum:
     def honest_of(self, name: str) -> int:
         """Return the number of honest shares to which a party calibrates its own noise.
 
-        Never more than the plan's, so that the shares of that many honest parties amount to at least the planned noise.
+        Never more than planned, so that the shares of that many honest parties amount to at least the planned noise.
         """
-        honest = 1 if self.plan is None else self.plan.noise.honest
+        honest = self.honest
         return min(honest, registry.load(self.study.protocol).honest_of(self.setting, name, honest))
 
     def shares(self, included: Sequence[str]) -> int:
         """Return the number of shares of the planned noise that these parties add together."""
-        if self.plan is None:
+        return len(included) if self.noise is None else self.shares_of(self.noise, included)
+
+    def shares_of(self, noise: SumNoise, included: Sequence[str]) -> int:
+        """Return the number of shares of some noise of this study that these parties add together."""
+        if isinstance(noise, WholeNoise):
             return len(included)
-        return math.ceil(sum(Fraction(self.plan.noise.honest, self.honest_of(name)) for name in included))
+        return math.ceil(sum(Fraction(noise.honest, self.honest_of(name)) for name in included))
 
     def contribution(
         self, statistics: Statistics, coins: Coins, removed: Statistics | None = None, name: str | None = None
@@ -168,14 +190,11 @@ def _smallest(study: Study, setting: registry.SumSetup) -> registry.Smallest:
 
 
 def _plan(study: Study, setting: registry.SumSetup) -> NoisySum | None:
-    """Return what is counted and which noise the contributors add together; None for an exact sum.
-
-    Every reader of the sum knows its own share of the noise, so at most all but one of a quorum count as honest.
-    """
+    """Return what is counted and which noise the contributors add together; None for an exact sum."""
     privacy = study.privacy
     if privacy.epsilon is None:
         return None
-    honest = min(_smallest(study, setting).honest, max(setting.quorum_size - 1, 1))
+    honest = _honest(study, setting)
     if setting.steps:  # the tables stay those that were planned for the founders: later sums fit earlier ones
         first = Sum.make(study, setting.founders).plan
         return None if first is None else first.at(honest)
@@ -186,10 +205,27 @@ def _plan(study: Study, setting: registry.SumSetup) -> NoisySum | None:
         honest=honest,
         parties=len(setting.contributors),
         rows=privacy.expected_rows,
-        unit=PrivacyUnit.declared(privacy.unit, privacy.party_rows, privacy.rows_per_person),
-        law=_law(study, setting),
+        unit=PrivacyUnit.declared(privacy.unit, privacy.party_rows, privacy.person_rows),
+        law=_training_law(study, setting),
     )
+
+
+def _honest(study: Study, setting: registry.SumSetup) -> int:
+    """Return the number of honest shares in the smallest sum.
+
+    Every reader of the sum knows its own share of the noise, so at most all but one of a quorum count as honest.
+    """
+    return min(_smallest(study, setting).honest, max(setting.quorum_size - 1, 1))
 
 
 def _law(study: Study, setting: registry.SumSetup) -> type[DistributedNoise]:
     return registry.load(study.protocol).noise_law(setting) or DistributedNoise
+
+
+def _training_law(study: Study, setting: registry.SumSetup) -> type[DistributedNoise] | None:
+    """Return the noise in shares that a training has to take; None: whichever noise there is less of.
+
+    Where small counts are hidden it is in shares: histograms that are known up to a constant have no small counts.
+    """
+    brought: type[DistributedNoise] | None = registry.load(study.protocol).noise_law(setting)
+    return brought or (DistributedNoise if study.limits.min_cell else None)

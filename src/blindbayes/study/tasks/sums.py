@@ -19,8 +19,9 @@ from blindbayes.disclosure.charges import Charge
 from blindbayes.disclosure.value import Disclosure, Leaving, Output, RowSum, SumForm, Withstood
 from blindbayes.dp.accounting.statement import PrivacyStatement
 from blindbayes.dp.distributed.noise_shares import dishonest
-from blindbayes.dp.distributed.noisy_sum import NoisySum
+from blindbayes.dp.distributed.noisy_sum import NoisySum, persons_words
 from blindbayes.dp.distributed.plausibility import require_possible
+from blindbayes.dp.distributed.whole_noise import WholeNoise
 from blindbayes.errors import BlindbayesError, ConfigError, DataError, PeerProtocolError
 from blindbayes.naive_bayes.model_file import ModelRecord, ModelSettings
 from blindbayes.protocols import registry
@@ -257,14 +258,14 @@ class SumTask(CountingTask):
                 else " for a person in the tables of all of them."
             ),
             min_cell=study.limits.min_cell,
-            rows_per_person=study.privacy.rows_per_person,
+            persons=persons_words(study.privacy.rows_per_person, study.privacy.sites_per_person),
             tuning=study.privacy.tuning_note,
         )
         parameters, statistics, released = plan.fit(
             words, shares=shares, alpha=study.estimation.alpha, min_cell=study.limits.min_cell
         )
         settings = ModelSettings(alpha=study.estimation.alpha, var_smoothing=study.estimation.var_smoothing)
-        privacy = {**plan.tables.describe(), "mechanism": plan.name, "epsilon": spent[0], "delta": spent[1]}
+        privacy = {**plan.describe(shares), "mechanism": plan.name, "epsilon": spent[0], "delta": spent[1]}
         privacy |= {"statement": statement.to_dict(), **({"released": released} if released else {})}
         record = ModelRecord(parameters, statistics, "text", settings, privacy)
         return weighed(study, estimators.from_record(record)), statement
@@ -405,6 +406,13 @@ def describe_trust(planned: Sum, plan: NoisySum) -> str:
     chance = f"2^{math.ceil(math.log2(smallest.failure))}" if smallest.failure else ""
     graph = f", up to a chance of {chance} over the random graph" if chance else ""
     fraction = f"{study.privacy.honest_fraction:.0%}"
+    if isinstance(plan.noise, WholeNoise):
+        return (
+            "Each site adds to its own counts all the noise that its people need, before anything leaves it: for them the "
+            "promise relies on their own site alone, which follows the protocol and keeps its noise to itself, whatever all "
+            "other parties do and learn. What each site's noisy counts are is hidden by the protocol's cryptography, on which "
+            "epsilon does not rest."
+        )
     return (
         f"At least {fraction} of the parties follow the protocol, add their noise and keep it to themselves; up to "
         f"{corrupt} of {size} may deviate and collude, and the party that opens the sum may {reader}. Every sum that they can "
