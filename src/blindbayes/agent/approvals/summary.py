@@ -185,9 +185,9 @@ def _unit(study: StudyFile) -> str:
     if study.privacy.unit == "party":
         return f"party: all rows of a site, at most {study.privacy.party_rows}"
     if study.privacy.rows_per_person is not None:
-        most, sites = study.privacy.rows_per_person, study.privacy.sites_per_person
+        rows, sites = study.privacy.rows_per_person, study.privacy.sites_per_person
         where = "each site" if sites is None else f"each of up to {sites} sites together (declared, not checked)"
-        return f"person: at most {most} rows at {where}, drawn by the identifier"
+        return f"person: at most {rows} rows at {where}, drawn by the identifier"
     if study.book.omop is not None:
         return "person: all records of one person at a site, which are one row"
     return "record: one row, not a whole site"

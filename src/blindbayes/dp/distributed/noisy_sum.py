@@ -73,8 +73,8 @@ class _Tables(ReleasePlan):
     shares: int = 1
 
     @classmethod
-    def of(cls, plan: ReleasePlan, noise: SumNoise, shares: int) -> _Tables:
-        """Return a plan with the noise of so many parties."""
+    def with_noise(cls, plan: ReleasePlan, noise: SumNoise, shares: int) -> _Tables:
+        """Return a plan with the noise of that many parties."""
         facts = {item.name: getattr(plan, item.name) for item in fields(ReleasePlan)}
         return cls(**facts, shared_noise=noise, shares=shares)
 
@@ -168,7 +168,7 @@ class NoisySum(ReleaseOfShares):
         together, alone = replace(tables, encodings=encodings), replace(single, encodings=encodings)
 
         def signal(plan: ReleasePlan, noise: SumNoise) -> float:
-            return signal_of(_Tables.of(plan, noise, parties), tables.planned_rows, average_cell=True)
+            return signal_of(_Tables.with_noise(plan, noise, parties), tables.planned_rows, average_cell=True)
 
         if signal(together, in_shares(together)) >= signal(alone, WholeNoise.plan(alone, unit)):
             return shared
@@ -215,7 +215,7 @@ class NoisySum(ReleaseOfShares):
 
         Noisy counts below `min_cell` become 0 in the statistics, and the model is made without them. Postprocessing only.
         """
-        plan = _Tables.of(self.tables, self.noise, shares)
+        plan = _Tables.with_noise(self.tables, self.noise, shares)
         noisy = NoisyStatistics(plan, self._opened(total), min_cell)
         own_law = type(self.noise) not in (DistributedNoise, WholeNoise)
         record = {} if own_law else record_of(noisy, self.noise, shares)
@@ -234,7 +234,7 @@ class NoisySum(ReleaseOfShares):
 
     def describe(self, shares: int) -> dict[str, Any]:
         """Return public facts of a sum with that many shares of noise in it."""
-        return _Tables.of(self.tables, self.noise, shares).describe()
+        return _Tables.with_noise(self.tables, self.noise, shares).describe()
 
     # -- what it promises ------------------------------------------------------------------------------------------------
 
