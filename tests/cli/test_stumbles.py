@@ -9,12 +9,14 @@ import re
 import shlex
 import shutil
 import tomllib
+import warnings
 from collections.abc import Callable, Iterator
 from datetime import date, timedelta
 from decimal import Decimal
 from pathlib import Path
 
 import click
+import duckdb
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -615,3 +617,188 @@ def test_two_sites_are_offered_the_flag_that_lets_two_sum() -> None:
         "--epsilon",
         "1",
     )
+
+
+def poll(rows: int = 300) -> pd.DataFrame:
+    """A table like carData's poll in Chile: row names, a wide number beside a narrow one, thousands, no label in some rows."""
+    draw = random.Random(34)
+    vote = [draw.choices(("Y", "N", None), (5, 4, 1))[0] for _ in range(rows)]
+    return pd.DataFrame(
+        {
+            "": range(1, rows + 1),
+            "population": [draw.choice((3750, 45000, 175000, 250000)) for _ in range(rows)],
+            "income": [f"{draw.randrange(2, 200)},500" for _ in range(rows)],
+            "statusquo": [round(draw.gauss(1.0 if each == "Y" else -1.0, 0.5), 5) for each in vote],
+            "support": [draw.choice(("low", "high")) for _ in range(rows)],
+            "vote": vote,
+        }
+    )
+
+
+def labelled_poll() -> tuple[pd.DataFrame, Codebook]:
+    table = poll().drop(columns=["", "income"]).dropna()
+    return table, Codebook.from_frame(table, "vote")
+
+
+def next_words(shown: str) -> list[str]:
+    (line,) = [line for line in shown.splitlines() if line.startswith("Next: ")]
+    return shlex.split(line.removeprefix("Next: blindbayes "))
+
+
+def test_commands_replace_no_file_that_they_did_not_write() -> None:
+    table, book = labelled_poll()
+    table.to_csv("poll.csv", index=False)
+    book.to_toml("poll.toml")
+    before = Path("poll.csv").read_bytes()
+    for taken in ("poll.csv", "poll.toml"):
+        assert "is no model file" in refused("train", "poll.csv", "--codebook", "poll.toml", "--out", taken)
+    done("train", "poll.csv", "--codebook", "poll.toml", "--out", "model.json")
+    done("train", "poll.csv", "--codebook", "poll.toml", "--out", "model.json")  # a model file may be replaced
+    assert "exists" in refused("explain", "model.json", "--out", "poll.csv")
+    assert "another --plot" in refused("drift", "model.json", "poll.csv", "--plot", "poll.csv")
+    assert Path("poll.csv").read_bytes() == before
+    load("model.json")
+
+
+def test_a_draft_leaves_out_a_column_that_repeats_another() -> None:
+    table = penguins()
+    table["Culmen again"] = table["Culmen (mm)"]
+    table["Sex."] = table["Sex"]
+    table.to_csv("penguins.csv", index=False)
+    draft()
+    assert Codebook.from_toml("book.toml").names == ("Island", "Culmen (mm)", "Sex")
+    assert Path("book.toml").read_text().count("its evidence would count twice") == 2
+    draft("--keep", "Sex.")
+    assert "Sex." in Codebook.from_toml("book.toml").names
+
+
+def test_the_next_command_of_a_draft_reads_the_numbers_that_it_could_not_read() -> None:
+    penguins().to_csv("penguins.csv", index=False, sep=";", decimal=",")
+    again = next_words(draft("--drop", "Sex"))
+    assert again[:2] == ["codebook", "draft"]
+    assert "--decimal" in again
+    done(*next_words(done(*again)))
+    assert load("model.json").codebook_.names == ("Island", "Culmen (mm)")
+
+
+def test_the_next_command_of_a_draft_gives_rows_without_a_label_a_class() -> None:
+    poll().to_csv("poll.csv", index=False)
+    shown = done("codebook", "draft", "poll.csv", "--target", "vote", "--out", "poll.toml")
+    assert "(no name)" in shown
+    assert "(no name)" in Path("poll.toml").read_text()
+    (rule,) = [line.strip() for line in shown.splitlines() if line.startswith('  "vote" = ')]
+    Path("map.toml").write_text(rule + "\n")
+    assert "unknown" in done(*next_words(done(*next_words(shown))))
+    assert load("model.json").codebook_.classes == ("N", "Y", "unknown")
+
+
+def test_a_narrow_feature_that_smoothing_drowns_is_named() -> None:
+    table, book = labelled_poll()
+    with pytest.warns(UserWarning, match="variance of 'statusquo'.*var_smoothing=0"):
+        drowned = NaiveBayes(book).fit(table).score(table)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        assert NaiveBayes(book, var_smoothing=0).fit(table).score(table) > drowned + 0.1
+    table.to_csv("poll.csv", index=False)
+    book.to_toml("poll.toml")
+    assert "pass --var-smoothing 0" in done("train", "poll.csv", "--codebook", "poll.toml", "--out", "model.json")
+
+
+def test_a_model_classifies_whatever_it_can_be_fitted_on(folder: Path) -> None:
+    table, _ = labelled_poll()
+    table["day"] = pd.Timestamp("2024-02-03") + pd.to_timedelta(range(len(table)), unit="D")
+    rules = {"month": "month(day)"}
+    table.to_csv("poll.csv", index=False)
+    with open_table(table, map=rules) as made, open_table("poll.csv", map=rules) as read:
+        book = Codebook.from_frame(made, "vote")
+        assert book.names == ("population", "statusquo", "support", "month")
+        model = NaiveBayes(book, var_smoothing=0).fit(made)
+        expected = model.predict(table.assign(month=table["day"].dt.month).drop(columns=["vote", "day"]))
+        for source in (made, read):
+            assert model.predict(source).tolist() == expected.tolist()
+            assert model.score(source) == (expected == table["vote"]).mean()
+            assert model.explain(source).terms.shape[0] == len(table)
+    plain = table.drop(columns="day")
+    plain.to_csv("plain.csv", index=False)
+    own = NaiveBayes(Codebook.from_frame("plain.csv", "vote"), var_smoothing=0).fit("plain.csv")
+    assert own.score("plain.csv") == own.score(plain) == own.score(plain.drop(columns="vote"), plain["vote"])
+    private = PrivateNaiveBayes(own.codebook, epsilon=5.0).fit("plain.csv")
+    assert private.score("plain.csv") == private.score(plain)
+    done("ledger", "init", "ledger.jsonl", "--epsilon", "9")
+    paid = PrivateNaiveBayes(own.codebook, epsilon=5.0, ledger="ledger.jsonl", score_epsilon=1.0).fit(plain)
+    with pytest.raises(ConfigError, match="takes a frame"):
+        paid.score("plain.csv")
+
+
+def test_predict_names_features_whose_values_the_codebook_does_not_list() -> None:
+    table, book = labelled_poll()
+    table.to_csv("poll.csv", index=False)
+    book.to_toml("poll.toml")
+    done("train", "poll.csv", "--codebook", "poll.toml", "--out", "model.json")
+    assert "does not list" not in done("predict", "model.json", "poll.csv", "--out", "same.csv")
+    table.assign(support=table["support"] == "high").to_csv("other.csv", index=False)
+    shown = done("predict", "model.json", "other.csv", "--out", "other-classes.csv")
+    assert f"feature 'support': {len(table)} rows hold a value that the codebook does not list" in shown
+    assert "true" not in shown.casefold()
+
+
+def test_one_row_and_rows_of_two_lengths_are_refused_in_words_that_fit() -> None:
+    table, book = labelled_poll()
+    model = NaiveBayes(book, var_smoothing=0).fit(table)
+    features = table.drop(columns="vote")
+    for row in (features.iloc[0], features.iloc[0].to_dict()):
+        with pytest.raises(DataError, match=r"frame\.iloc\[\[0\]\]"):
+            model.predict(row)
+    for estimator in (NaiveBayes(book), PrivateNaiveBayes(book, epsilon=1.0)):
+        with pytest.raises(ValueError, match=rf"\[{len(table)}, {len(table) - 1}\]"):
+            estimator.fit(features, table["vote"][:-1])
+    batches = NaiveBayes(var_smoothing=0).partial_fit(
+        features[features.support == "low"], table.vote[features.support == "low"], ["N", "Y"]
+    )
+    with pytest.raises(DataError, match="pass one that covers all batches"):
+        batches.partial_fit(features, table.vote)
+
+
+MISTYPED = [
+    (("explain", "model.json", "--row", "3"), "name the table by --data"),
+    (("predict", "book.toml", "poll.csv"), "'book.toml': the model file is not valid JSON"),
+    (("train", "poll.duckdb", "--codebook", "book.toml", "--out", "x.json"), "'duckdb://poll.duckdb#visits'"),
+    (("train", "duckdb://poll.duckdb#vists", "--codebook", "book.toml", "--out", "x.json"), "there are polls, visits"),
+    (("train", "jdbc:postgresql://h/db", "--codebook", "book.toml", "--out", "x.json"), "no jdbc: before it"),
+]
+
+
+@pytest.mark.parametrize(("words", "step"), MISTYPED, ids=lambda each: each if isinstance(each, str) else each[0])
+def test_a_mistyped_command_is_told_what_would_work(words: tuple[str, ...], step: str) -> None:
+    table, book = labelled_poll()
+    book.to_toml("book.toml")
+    NaiveBayes(book, var_smoothing=0).fit(table).save("model.json")
+    table.to_csv("poll.csv", index=False)
+    with duckdb.connect("poll.duckdb") as base:
+        base.execute("CREATE TABLE visits AS SELECT 1 AS a; CREATE TABLE polls AS SELECT 1 AS a")
+    assert step in refused(*words)
+
+
+def test_commands_of_other_tools_lead_to_ours() -> None:
+    for typed, ours in (("evaluate", "drift MODEL TABLE"), ("cross-validate", "prints the accuracy"), ("fit", "train")):
+        result = call(typed, "model.json")
+        assert result.exit_code == 2
+        assert ours in result.output
+
+
+def test_explain_takes_the_options_of_predict_and_explains_its_brackets() -> None:
+    table, book = labelled_poll()
+    model = PrivateNaiveBayes(book, epsilon=5.0).fit(table)
+    model.save("model.json")
+    table.to_csv("poll.csv", index=False)
+    assert "row 2: vote" in done("explain", "model.json", "--data", "poll.csv", "--row", "2", "--ignore-extra")
+    assert "may lie outside" in done("explain", "model.json", "--feature", "support")
+
+
+def test_synthetic_rows_name_the_option_of_the_file_that_is_in_the_way() -> None:
+    table, book = labelled_poll()
+    PrivateNaiveBayes(book, epsilon=5.0).fit(table).save("model.json")
+    Path("marginals.csv").write_text("mine")
+    assert "choose another --marginals" in refused("report", "synthetic", "model.json", "--rows", "5", "--out", "rows.csv")
+    NaiveBayes(book, var_smoothing=0).fit(table).save("exact.json")
+    assert "--allow-exact" in refused("report", "synthetic", "exact.json", "--rows", "5", "--out", "rows.csv")

@@ -42,6 +42,21 @@ COMMANDS = {
 }
 
 
+_ELSEWHERE = {  # what people type, and the commands that do it
+    "fit": "`blindbayes train` fits a model.",
+    "classify": "`blindbayes predict` classifies rows.",
+    "infer": "`blindbayes codebook draft` describes a public table, `blindbayes predict` classifies rows.",
+    "init": "`blindbayes site init`, `study init` and `ledger init` begin a site, a study and a ledger.",
+    "synthetic": "`blindbayes report synthetic` draws rows from a release.",
+    "verify": "`blindbayes report verify` checks a release, `blindbayes ledger verify` a ledger.",
+    **dict.fromkeys(
+        ("evaluate", "eval", "score", "test", "validate", "cross-validate", "crossvalidate", "cv"),
+        "`blindbayes train` prints the accuracy by cross-validation; `blindbayes drift MODEL TABLE` measures a model on rows "
+        "with a class column; `blindbayes study evaluate` that of a study.",
+    ),
+}
+
+
 def _with_examples(command: click.Command) -> click.Command:
     """Keep the line breaks of examples in the help of a command and its sub-commands; click would wrap them."""
     command.help = re.sub(r"\n\n( *)(?=(?:Examples?|Formats):\n)", r"\n\n\1" + "\b" + r"\n\1", command.help or "")
@@ -71,7 +86,8 @@ class _Commands(click.Group):
         if args[0] not in COMMANDS and args[0] not in (known := self.list_commands(ctx)) and not args[0].startswith("-"):
             extensions.refuse_missing(args[0])
             near = difflib.get_close_matches(args[0], known, n=1)
-            ctx.fail(f"No such command {args[0]!r}." + (f" Did you mean {near[0]!r}?" if near else ""))
+            hint = _ELSEWHERE.get(args[0].casefold(), f"Did you mean {near[0]!r}?" if near else "")
+            ctx.fail(f"No such command {args[0]!r}. {hint}".rstrip())
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

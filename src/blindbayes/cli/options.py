@@ -125,13 +125,13 @@ def print_result(facts: Any, lines: Iterable[str], *, as_json: bool) -> None:
         click.echo(line)
 
 
-def require_new_path(out: Path) -> None:
-    """Raise before a run begins if its result could not be written to `out`."""
+def require_new_path(out: Path, option: str = "path") -> None:
+    """Raise before a run begins if its result could not be written to `out`, which `option` names."""
     if out.exists():
-        raise ConfigError(f"{out} exists already; nothing was started or overwritten: choose another path")
+        raise ConfigError(f"{out} exists already; nothing was started or overwritten: choose another {option}")
     parent = next(folder for folder in out.resolve().parents if folder.exists())
     if not parent.is_dir() or not os.access(parent, os.W_OK | os.X_OK):
-        raise ConfigError(f"you may not write in {parent}; nothing was started: choose another path")
+        raise ConfigError(f"you may not write in {parent}; nothing was started: choose another {option}")
 
 
 def copy_failed(out: Path, original: object, problem: OSError) -> ConfigError:

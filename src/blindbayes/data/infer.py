@@ -21,6 +21,7 @@ from blindbayes.data.encode import arrow_column, is_plain_array, plain_floats
 from blindbayes.data.frames import to_arrow
 from blindbayes.data.libraries import pa, pc
 from blindbayes.data.mapping import DATE_FORMS
+from blindbayes.data.sources import is_source, read_public, still_open
 from blindbayes.data.values import NUMBER_PATTERN, UNLABELLED, is_whole, marker_numbers, plain_text
 from blindbayes.errors import ConfigError, DataError
 
@@ -37,6 +38,8 @@ def infer_codebook(
     frame: Any, target: str, *, bins: int | None, max_rows: int, missing: Sequence[str], provenance: Provenance
 ) -> Codebook:
     """Infer categories from text, truth values and dictionaries, and numeric features with their grid from numbers."""
+    if is_source(frame):
+        frame, missing = read_public(still_open(frame), text=(target,), missing=missing)
     table = to_arrow(frame)
     require_target(table, target)
     if table.num_rows == 0:
@@ -146,6 +149,7 @@ CELLS = 20  # bins of a number that is not bell-shaped
 _FEW = 20  # too few rows to judge whether a column identifies people
 _MANY = 1000  # too many categories
 _CODES = 12  # a number with at most this many different values may be a code
+_READ_WITH = "read them with "
 _NUMERALS = {  # numbers that were read as text, and the option that reads them -> its mark, and the numbers beside
     "numbers with separated thousands: read them with --thousands ,": (
         r"^[+-]?[0-9]{1,3}(,[0-9]{3})+(\.[0-9]+)?$",
@@ -174,6 +178,13 @@ class Draft:
     left_out: Mapping[str, str]
     dates: Mapping[str, str] = field(default_factory=dict)  # column left out -> order of its dates; EITHER_ORDER: unknown
     notes: tuple[str, ...] = ()  # about the class column
+    unlabelled: str = ""  # the line of a map that gives rows without a label a class; empty if every row has one
+
+    @property
+    def reading(self) -> str:
+        """The options that read the numbers of columns left out, such as ``--decimal ,``; empty if there are none."""
+        options = {why.partition(_READ_WITH)[2] for why in self.left_out.values() if why in _NUMERALS}
+        return max(sorted(options), key=len, default="")
 
     @property
     def maps(self) -> list[str]:
@@ -201,7 +212,8 @@ class Draft:
             if match and (reason := self.reasons.get(match[1].strip("\"'"))):
                 lines.append(f"# {reason}")
         if self.left_out:
-            lines += ["# Left out of this codebook:", *(f"# - {name}: {why}" for name, why in self.left_out.items())]
+            left_out = [(name or "(no name)", why) for name, why in self.left_out.items()]
+            lines += ["# Left out of this codebook:", *(f"# - {name}: {why}" for name, why in left_out)]
         return "\n".join(lines).rstrip("\n") + "\n"
 
 
@@ -307,6 +319,7 @@ def draft_codebook(
     reasons: dict[str, str] = {}
     left_out: dict[str, str] = {}
     dates: dict[str, str] = {}
+    seen: dict[tuple[Any, ...], list[tuple[str, Any]]] = {}
     for name in table.column_names:
         if name == target:
             continue
@@ -318,6 +331,9 @@ def draft_codebook(
             continue
         if name in codes:
             column = pa.array(map(plain_text, column.to_pylist()), pa.string())
+        if name not in keep and (twin := _twin(name, column, seen)) is not None:
+            left_out[name] = f"the same as {twin!r} in every row: its evidence would count twice"
+            continue
         feature = infer_feature(name, column, missing=tuple(missing))
         if floor > 1 and (why := _too_few(feature, column, tuple(missing), floor)) is not None:
             left_out[name] = why
@@ -349,19 +365,33 @@ def draft_codebook(
         provenance="public frame",
     )
     dates = {name: order for name, order in dates.items() if name in left_out}
-    return Draft(book, reasons, left_out, dates, _class_notes(labels, table.column(target), target, tuple(missing)))
+    notes, unlabelled = _class_notes(labels, table.column(target), target, tuple(missing))
+    return Draft(book, reasons, left_out, dates, notes, unlabelled)
 
 
-def _class_notes(labels: tuple[str, ...], column: Any, target: str, missing: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the reasons why training on the class column would fail."""
-    notes = []
+def _twin(name: str, column: Any, seen: dict[tuple[Any, ...], list[tuple[str, Any]]]) -> str | None:
+    """Return an earlier column with the same values in the same rows, or None and remember this one."""
+    likely = seen.setdefault((str(column.type), column.null_count, *column[:_FEW].to_pylist()), [])
+    for other, values in likely:
+        if column.equals(values):
+            return other
+    likely.append((name, column))
+    return None
+
+
+def _class_notes(labels: tuple[str, ...], column: Any, target: str, missing: tuple[str, ...]) -> tuple[tuple[str, ...], str]:
+    """Return the reasons why training on the class column would fail, and the map that makes a class of missing labels."""
+    notes, unlabelled = [], ""
     if len(labels) < 2:
         notes.append(f"class column {target!r} has one value in the sample: add the other classes to the codebook")
     texts = arrow_column(column, target).cast(pa.string())
     gone = pc.or_kleene(pc.is_null(texts), pc.is_in(texts, value_set=pa.array(["", *missing], pa.string())))
     if pc.any(gone).as_py():
         notes.append(f"class column {target!r}: some rows have no label; {UNLABELLED}")
-    return tuple(notes)
+        label = next(each for each in ("unknown", "no label", "no label (blank)") if each not in labels)
+        cell = f"col({json.dumps(target)})"
+        unlabelled = f"{json.dumps(target)} = '\"{label}\" if missing({cell}) else {cell}'"
+    return tuple(notes), unlabelled
 
 
 def _power_of_ten(rows: int) -> int:

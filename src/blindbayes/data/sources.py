@@ -108,6 +108,12 @@ class Source:
         parts = [pa.table(batch) for batch in self.batches(names, codebook, table, any_order=True)]
         return pa.concat_tables(parts, promote_options="permissive") if parts else pa.table({name: [] for name in names})
 
+    def in_order(self, names: Sequence[str], codebook: Codebook | None = None) -> pa.Table:
+        """Return columns of all rows in memory, in row order."""
+        parts = [pa.table(batch) for batch in self.batches(names, codebook)]
+        empty = pa.table({name: pa.array([], pa.string()) for name in names})
+        return pa.concat_tables(parts, promote_options="permissive") if parts else empty
+
     def require_order(self) -> None:
         if self.label == "spark":
             require_order(self.table)
@@ -258,6 +264,23 @@ def is_source(source: Any) -> bool:
     return isinstance(source, str | os.PathLike | Source) or _is_expression(source) or is_spark(source)
 
 
+def still_open(source: Any) -> Any:
+    """Return a source that may be closed while the caller's, if it is one that was opened before, stays open."""
+    return replace(source, _owned=False, _ended=None) if isinstance(source, Source) else source
+
+
+def query_rows(source: Any, codebook: Codebook, *, extra_columns: str) -> pa.Table:
+    """Return the rows of a source to classify in memory, with the class column if it is there. An opened source stays open."""
+    opened = open_source(source)
+    try:
+        opened.require_columns(codebook, extra_columns=extra_columns, labels=False)
+        names = [*codebook.names, *([codebook.target] if codebook.target in opened.columns else [])]
+        return opened.in_order(names, codebook)
+    finally:
+        if opened is not source:
+            opened.close()
+
+
 def _is_expression(source: Any) -> bool:
     """Return True for a table of Ibis, without importing Ibis."""
     return "ibis" in sys.modules and isinstance(source, ibis.Table)
@@ -304,7 +327,7 @@ def read_public(
 
     Columns in `text` remain text, and so do codes with leading zeros; texts in `missing` do not prevent a column from being
     numeric. Without `missing` they are the usual markers, such as NA, that stand in a text file among numbers. Reading ends
-    with the batch that reaches `max_rows`.
+    with the batch that reaches `max_rows`. A source is closed.
     """
     with open_source(path) as source:
         batches, rows = [], 0
@@ -377,10 +400,14 @@ def safely(step: Callable[[], Any], what: str = "the data source failed while it
 
 
 def _open_path(path: str, dialect: Dialect, table: str | None) -> Source:
+    if path.casefold().startswith("jdbc:"):
+        raise ConfigError("a database URL has no jdbc: before it, for example postgres://user@host/db#visits")
     if not any(mark in path for mark in "*?[") and not Path(path).exists():
         where = "" if Path(path).is_absolute() else " in the folder where the command was started"
         raise DataError(f"{path!r} does not exist{where}")
     kind = kind_of(path)
+    if kind is None and Path(path).suffix.casefold() in (".duckdb", ".ddb", ".db"):
+        raise ConfigError(f"{path!r} seems to be a database: name its table too, as in 'duckdb://{path}#visits'")
     if kind is None:
         raise ConfigError(f"{path!r}: {KINDS}")
     if kind == "csv":
@@ -423,9 +450,10 @@ def _open_url(url: str, table: str | None, spark: Mapping[str, Any]) -> Source:
     try:
         rows = backend.table(last, database=schema or None)
     except Exception as cause:
+        there = _tables_there(backend, schema)
         backend.disconnect()
         raise DataError(
-            f"{engine} has no readable table of that name ({type(cause).__name__}); the URL names it after #"
+            f"{engine} has no readable table of that name ({type(cause).__name__}); the URL names it after #{there}"
         ) from None
     opened = Source(scheme, tuple(rows.columns), None, rows, backend)
     try:
@@ -435,6 +463,15 @@ def _open_url(url: str, table: str | None, spark: Mapping[str, Any]) -> Source:
     except DataError:
         opened.close()
         raise
+
+
+def _tables_there(backend: Any, schema: str) -> str:
+    """Return the first tables of a database in words, or nothing if it does not say."""
+    try:
+        names = sorted(backend.list_tables(database=schema or None))
+    except Exception:
+        return ""
+    return f"; there are {', '.join(names[:10])}{', ...' if len(names) > 10 else ''}" if names else ""
 
 
 def connect_database(url: str) -> Any:

@@ -15,12 +15,13 @@ from sklearn.utils.validation import check_is_fitted
 
 from blindbayes.codebook import Codebook
 from blindbayes.data import encode
-from blindbayes.data.sources import require_columns
+from blindbayes.data.encode import encode_labels
+from blindbayes.data.sources import is_source, query_rows, require_columns
 from blindbayes.dp.accounting.statement import Deployment
 from blindbayes.errors import ConfigError
 from blindbayes.io.untrusted import read_json_table
 from blindbayes.naive_bayes.explain import Explanation, explain
-from blindbayes.naive_bayes.inputs import by_label, native_labels, split_columns
+from blindbayes.naive_bayes.inputs import by_label, labels_apart, native_labels, split_columns
 from blindbayes.naive_bayes.model_file import ModelRecord, ModelSettings, dump_model, parse_model
 from blindbayes.statistics import Statistics
 from blindbayes.statistics.intervals import NoiseInterval
@@ -100,10 +101,25 @@ class BaseNaiveBayes(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     # -- prediction --------------------------------------------------------------------------------------------------
 
     def predict(self, X: Any) -> npt.NDArray[Any]:
-        """Return the most probable class of each row; ties go to the class that the codebook lists first."""
+        """Return the most probable class of each row; ties go to the class that the codebook lists first.
+
+        X is a frame, an array, or what `fit` and `open_table` read: a path, a database URL, an opened table.
+        """
         places = [best_class(scores) for scores in self._scores(X)]
         chosen: npt.NDArray[Any] = self.classes_[np.concatenate(places)]
         return chosen
+
+    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
+        """Return the share of rows that are classified correctly; without `y`, X holds the class column."""
+        if y is not None:
+            return float(super().score(X, y, sample_weight))
+        codebook = self._parameters().codebook
+        if is_source(X):
+            X = query_rows(X, codebook, extra_columns=self.extra_columns)
+        names, columns = split_columns(X, codebook)
+        places = encode_labels(labels_apart(names, columns, None, codebook)[2], codebook)
+        right = np.concatenate([best_class(scores) for scores in self._scores(X)]) == places
+        return float(np.average(right, weights=sample_weight))
 
     def predict_joint_log_proba(self, X: Any) -> FloatArray:
         """Return ln P(class, row), shaped (rows, classes)."""
@@ -158,6 +174,8 @@ class BaseNaiveBayes(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _query_columns(self, X: Any) -> dict[str, Any]:
         codebook = self._parameters().codebook
+        if is_source(X):
+            X = query_rows(X, codebook, extra_columns=self.extra_columns)
         names, columns = split_columns(X, codebook)
         if names is not None:
             columns = {name: column for name, column in columns.items() if name != codebook.target}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
@@ -17,11 +18,11 @@ from blindbayes.data.values import plain_text
 from blindbayes.dp.release.cells import fine_codebook, is_cut
 from blindbayes.errors import ConfigError, DataError
 from blindbayes.naive_bayes.base import ROWS_PER_BLOCK, BaseNaiveBayes
-from blindbayes.naive_bayes.inputs import infer, labels_apart, plain_labels, require_alone, split_columns, whole_weights
+from blindbayes.naive_bayes.inputs import caller, infer, labels_apart, plain_labels, require_alone, split_columns, whole_weights
 from blindbayes.naive_bayes.model_file import ModelSettings
 from blindbayes.statistics import Layout, Statistics, count_block
 from blindbayes.statistics.histograms import histograms
-from blindbayes.statistics.parameters import estimate
+from blindbayes.statistics.parameters import Gaussian, estimate, outweighed
 
 
 class NaiveBayes(BaseNaiveBayes):
@@ -88,7 +89,9 @@ class NaiveBayes(BaseNaiveBayes):
         """
         self._forget()
         with self._restoring():
-            return self._finish(self._statistics(X, y, sample_weight, classes=None))
+            self._finish(self._statistics(X, y, sample_weight, classes=None))
+        self._warn_of_smoothing()
+        return self
 
     def partial_fit(self, X: Any, y: Any = None, classes: Any = None, sample_weight: Any = None) -> Self:
         """Add a batch of rows. Any split of the rows into batches, in any order, gives the same model.
@@ -98,10 +101,16 @@ class NaiveBayes(BaseNaiveBayes):
         before = getattr(self, "statistics_", None)
         if before is None and hasattr(self, "parameters_"):
             raise ConfigError("this model was made without exact statistics; a batch cannot be added to it")
+        inferred = before is not None and self.codebook is None
         with self._restoring():
             if classes is None and not is_source(X) and self._known_codebook() is None:
                 raise ConfigError("the first partial_fit must name all classes, or the estimator must have a codebook")
-            statistics = self._statistics(X, y, sample_weight, classes=classes)
+            try:
+                statistics = self._statistics(X, y, sample_weight, classes=classes)
+            except DataError as problem:
+                if not inferred:
+                    raise
+                raise DataError(f"{problem}. The first batch fixed the codebook: pass one that covers all batches") from None
             return self._finish(statistics if before is None else (before + statistics).require_bounds())
 
     @classmethod
@@ -133,7 +142,7 @@ class NaiveBayes(BaseNaiveBayes):
         names, columns = split_columns(X, codebook)
         names, columns, y = labels_apart(names, columns, y, codebook)
         labels, label_kind = plain_labels(y)
-        check_consistent_length(*columns.values(), labels)
+        check_consistent_length(*[*columns.values()][:1], labels)
         if len(labels) == 0:
             raise DataError("0 sample(s): the table is empty; a model needs at least one row")
         if codebook is None:
@@ -161,6 +170,23 @@ class NaiveBayes(BaseNaiveBayes):
     def _finish(self, statistics: Statistics) -> Self:
         parameters = estimate(statistics, alpha=self.alpha, var_smoothing=self.var_smoothing)
         return self._publish(histograms(statistics, self._spacings(), parameters, self.alpha), statistics)
+
+    def _warn_of_smoothing(self) -> None:
+        """Warn if the variance that is added, a share of the largest one, outweighs what a feature of small numbers says."""
+        gaussian = [term for term in self.parameters_.terms.values() if isinstance(term, Gaussian)]
+        largest = max((float(term.variance.max()) for term in gaussian), default=0.0)
+        if all(float(term.variance.min()) > 2.0 * self.var_smoothing * largest for term in gaussian):
+            return  # no fractions for the many tables without the problem
+        if (found := outweighed(self.statistics_, self.var_smoothing)) is None:
+            return
+        widest, narrowest = found
+        warnings.warn(
+            f"var_smoothing adds a share of the largest variance, that of feature {widest!r}, to all: more than the whole "
+            f"variance of {narrowest!r}, which hardly counts now. Rescale {widest!r}, cut it into cells (bins in the "
+            "codebook), or pass var_smoothing=0",
+            UserWarning,
+            stacklevel=caller(),
+        )
 
     def _spacings(self) -> dict[str, str]:
         """Return the declared spacing of each number that is modelled by cells."""

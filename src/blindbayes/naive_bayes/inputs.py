@@ -123,6 +123,11 @@ def listed_kind(codebook: Codebook) -> str:
 def split_columns(X: Any, codebook: Codebook | None) -> tuple[list[Any] | None, dict[str, Any]]:
     """Return column names (None for an unnamed array) and one array per column."""
     X = eager(X)
+    if (isinstance(X, Mapping) and not hasattr(X, "tocsr")) or (hasattr(X, "to_numpy") and getattr(X, "ndim", 2) == 1):
+        raise DataError(
+            "Expected 2D array, got 1D array instead: one row is a frame of one row, such as frame.iloc[[0]] of pandas or "
+            "frame[:1]. Reshape your data."
+        )
     if (bags := matrix_columns(X, codebook)) is not None:
         return None, bags
     if hasattr(X, "columns") or isinstance(X, pa.Table):

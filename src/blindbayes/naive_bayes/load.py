@@ -37,7 +37,10 @@ def load(path: str | os.PathLike[str], *, extra_columns: str = "refuse") -> Naiv
         raise ConfigError(f"model file {os.fspath(path)!r} does not exist; `blindbayes train` writes one") from None
     except (OSError, UnicodeDecodeError) as cause:
         raise ConfigError(f"model file {os.fspath(path)!r} cannot be read ({type(cause).__name__})") from None
-    model = from_record(parse_model(text))
+    try:
+        model = from_record(parse_model(text))
+    except ConfigError as problem:
+        raise ConfigError(f"{os.fspath(path)!r}: {problem}") from None
     model.extra_columns = extra_columns
     return model
 

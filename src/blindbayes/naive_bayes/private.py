@@ -220,7 +220,7 @@ class PrivateNaiveBayes(BaseNaiveBayes):
         labels, label_kind = private_labels(y, codebook)
         if inside and is_loose(X[codebook.target]):
             label_kind = listed_kind(codebook)
-        check_consistent_length(*columns.values(), labels)
+        check_consistent_length(*[*columns.values()][:1], labels)
         if names is not None and self._is_bounded(names) and (bound := self._contribution_bound(codebook)) is not None:
             places = sample_rows(X, codebook, bound)
             columns = {name: take(column, places) for name, column in columns.items()}
@@ -275,7 +275,7 @@ class PrivateNaiveBayes(BaseNaiveBayes):
 
     # -- what differs after the fit ------------------------------------------------------------------------------------
 
-    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         """Return the accuracy on these rows. Under a ledger this is a release: noisy, and paid for by `score_epsilon`.
 
         The noise is that of `private_forecast`: half of the budget on the number of right answers, half on the number of
@@ -285,6 +285,8 @@ class PrivateNaiveBayes(BaseNaiveBayes):
             return float(super().score(X, y, sample_weight))
         if self.score_epsilon is None or sample_weight is not None:
             raise PrivacyError(_EXACT_SCORE)
+        if is_source(X):
+            raise ConfigError("under a ledger a score takes a frame, whose rows are bounded as in fit: read the table into one")
         parameters = self._parameters()
         block = self._private_block(X, y, parameters.codebook)
         right = int((parameters.joint_log_likelihood(block).argmax(axis=1) == block.labels).sum())

@@ -220,6 +220,17 @@ def estimate(
     return Parameters(codebook, log_prior, terms)
 
 
+def outweighed(statistics: Statistics, var_smoothing: float) -> tuple[str, str] | None:
+    """Return the Gaussian feature of largest variance, and that of smallest if `var_smoothing` adds more to it; else None."""
+    if statistics.codebook.variance_floor is not None or len(statistics.sums) < 2:
+        return None
+    variances = {name: _pooled(statistics, name)[1] for name in statistics.sums}
+    widest = max(variances, key=lambda name: variances[name])
+    added = Fraction(var_smoothing) * variances[widest]
+    small = [name for name, own in variances.items() if 0 < own < added and name != widest]
+    return (widest, min(small, key=lambda name: variances[name])) if small else None
+
+
 def words_term(feature: Text, uses: FloatArray, documents: FloatArray, alpha: float) -> WordTable:
     """Return the term of a text feature from how often each class uses each word."""
     if feature.once:

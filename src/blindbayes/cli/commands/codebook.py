@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -135,7 +135,7 @@ def draft(data: str, target: str, missing: tuple[str, ...], out: str | None, **g
         if (more := len(features) - _MAX_SHOWN) > 0:
             table.add_row(f"({more} more)", "", f"as {out} says for each")
         for name, why in made.left_out.items():
-            table.add_row(escape(name), "[bold]left out[/]", escape(why))
+            table.add_row(escape(name or "(no name)"), "[bold]left out[/]", escape(why))
         screen.print(table)
     elif made.left_out:
         screen.line(f"left out: {', '.join(made.left_out)}")
@@ -148,19 +148,33 @@ def draft(data: str, target: str, missing: tuple[str, ...], out: str | None, **g
     if markers and not missing:
         screen.line(f"Read as no value, since it stands among numbers: {', '.join(markers)}. Other texts: --missing TEXT")
     screen.print(_LEAK, style="bold red")
-    if out is not None:
-        screen.line(f"Next: {_next_command(data, out, made.left_out, given)}")
+    if made.unlabelled:
+        mapped = given["map_path"] or "map.toml"
+        screen.line(f"To give rows without a label a class of their own, write this line to {mapped}:")
+        screen.line(f"  {made.unlabelled}")
+        given["map_path"] = mapped
+    if out is None:
+        return
+    if made.unlabelled or made.reading:
+        again = ["blindbayes", "codebook", "draft", data, "--target", target]
+        again += [word for name in ("keep", "drop", "codes") for each in chosen[name] for word in (f"--{name}", each)]
+        again += [word for each in missing for word in ("--missing", each)]
+        new = Path(out).with_stem(f"{Path(out).stem}-2")
+        screen.line(f"Next: {shlex.join([*again, *_reading(given, made.reading), '--out', str(new)])}")
+        return
+    words = ["blindbayes", "train", data, "--codebook", out, *["--ignore-extra"] * bool(made.left_out)]
+    screen.line(f"Next: {shlex.join([*words, *_reading(given), '--out', 'model.json'])}")
 
 
-def _next_command(data: str, out: str, left_out: Collection[str], reading: Mapping[str, Any]) -> str:
-    """Return the command that trains on the same table, read in the same way."""
-    words = ["blindbayes", "train", data, "--codebook", out]
-    words += ["--ignore-extra"] if left_out else []
+def _reading(reading: Mapping[str, Any], more: str = "") -> list[str]:
+    """Return the options that read the table in the same way, and those in `more` in their place."""
+    added = shlex.split(more)
+    reading = {**reading, **{name.removeprefix("--"): value for name, value in zip(added[::2], added[1::2], strict=True)}}
+    words: list[str] = []
     defaults = {"delimiter": None, "decimal": ".", "thousands": "", "encoding": None, "quote": '"', "sheet": None}
     for name, default in defaults.items():
         words += [f"--{name}", reading[name]] if reading[name] != default else []
-    words += ["--map", reading["map_path"]] if reading["map_path"] is not None else []
-    return shlex.join([*words, "--out", "model.json"])
+    return [*words, *(["--map", reading["map_path"]] if reading["map_path"] is not None else [])]
 
 
 @command.command("import")

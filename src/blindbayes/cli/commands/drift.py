@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from blindbayes.cli.commands.explain import load_model
-from blindbayes.cli.options import IGNORE_EXTRA, JSON, open_data, print_result, table_options
+from blindbayes.cli.options import IGNORE_EXTRA, JSON, open_data, print_result, require_new_path, table_options
 
 
 @click.command()
@@ -31,6 +31,8 @@ def command(model: str, current: str, plot: Path | None, as_json: bool, ignore_e
     from blindbayes.naive_bayes.drift import measure_drift
     from blindbayes.report.plots import drift_plot
 
+    if plot is not None:
+        require_new_path(plot, "--plot")
     fitted = load_model(model)
     if current.endswith(".json") or (Path(current) / "model.json").is_file():
         drift = measure_drift(fitted, load_model(current))
@@ -40,7 +42,7 @@ def command(model: str, current: str, plot: Path | None, as_json: bool, ignore_e
     if plot is not None:
         plot.write_text(drift_plot(drift), encoding="utf-8")
     ranked = sorted(drift.features.items(), key=lambda each: -each[1])
-    lines = [f"{name}: {value:.3f}, by chance up to {drift.chance[name]:.3f}" for name, value in ranked]
+    lines = [f"{name}: {round(value, 3) + 0.0:.3f}, by chance up to {drift.chance[name]:.3f}" for name, value in ranked]
     lines += [] if drift.classes is None else [f"(classes): {drift.classes:.3f}, by chance up to {drift.chance_of_classes:.3f}"]
     if drift.evaluation is not None:
         lines += ["", drift.evaluation.sentence.replace("held-out", "current")]

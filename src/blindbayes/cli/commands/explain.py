@@ -25,11 +25,19 @@ if TYPE_CHECKING:
 @click.option("--feature", help="Show every value of this feature instead of the ranked features.")
 @click.option("--out", type=click.Path(dir_okay=False), help="Write an HTML page to this file.")
 @click.option("--data", help="Explain the class of one row of this table, which --row names.")
-@click.option("--row", type=click.IntRange(min=1), default=1, show_default=True, help="With --data: the number of the row.")
+@click.option("--row", type=click.IntRange(min=1), help="With --data: the number of the row. [default: 1]")
+@click.option("--ignore-extra", is_flag=True, help="As in train and predict; here further columns are ignored in any case.")
 @table_options
 @JSON
 def command(
-    model: str, feature: str | None, out: str | None, data: str | None, row: int, as_json: bool, **reading: Any
+    model: str,
+    feature: str | None,
+    out: str | None,
+    data: str | None,
+    row: int | None,
+    ignore_extra: bool,
+    as_json: bool,
+    **reading: Any,
 ) -> None:
     """Explain a model file or release folder: features by information, values by weight of evidence.
 
@@ -43,6 +51,8 @@ def command(
     """
     from blindbayes.report.weight_of_evidence import information, weights
 
+    if row is not None and data is None:
+        raise ConfigError("--row is the number of a row in a table: name the table by --data")
     fitted = load_model(model)
     record, noise_interval = fitted._record(), fitted._noise_interval()
     parameters, classes = record.parameters, record.parameters.codebook.classes
@@ -52,7 +62,7 @@ def command(
         _write_page(fitted, out)
         return
     if data is not None:
-        _explain_row(fitted, data, row, as_json, reading)
+        _explain_row(fitted, data, row or 1, as_json, reading)
         return
     bits = information(parameters)
     evidence = [weight for weight in weights(parameters, feature, noise_interval, record.statistics) if weight.seen]
@@ -63,7 +73,13 @@ def command(
         ]
         print_json({"bits": bits, "values": values})
     elif feature is not None:
-        Screen().print(_table_of_values(evidence, classes))
+        screen = Screen()
+        screen.print(_table_of_values(evidence, classes))
+        if noise_interval is not None:
+            screen.line(
+                "In brackets: between these ends lies the number that the same table gives without noise, in 90 of 100 "
+                "releases. The number itself may lie outside: smoothing or a selected rule moved it."
+            )
     else:
         screen = Screen()
         screen.print(_table_of_features(evidence, bits, classes))
@@ -155,6 +171,8 @@ def _write_page(fitted: Any, out: str) -> None:
         approved=fitted.approved_codebook_,
         title="Explanation of the model",
     )
+    if Path(out).exists():
+        raise ConfigError(f"{out!r} exists; choose another path or move it away")
     try:
         Path(out).write_text(page, encoding="utf-8")
     except OSError as cause:

@@ -14,7 +14,9 @@ import pyarrow.csv as pacsv
 
 from blindbayes.cli.options import IGNORE_EXTRA, open_data, require_new_path, table_options
 from blindbayes.cli.terminal import binary_stdout
-from blindbayes.codebook import Codebook
+from blindbayes.codebook import Categorical, Codebook
+from blindbayes.data.encode import encode_column
+from blindbayes.data.values import Misfits
 from blindbayes.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -69,6 +71,8 @@ def command(model_path: str, data: str, out: str | None, as_json: bool, **option
         if header and not as_json:
             pacsv.write_csv(pa.table([pa.array([], pa.string())] * len(answers.names), answers.names), sink)
         sink.flush()
+    for note in answers.notes():
+        click.echo(note, err=True)
     if out is not None:
         click.echo(f"{rows:,} rows classified: {out}", err=True)
 
@@ -84,6 +88,7 @@ class _Answers:
         if twice := [name for name in keep if name in written]:
             raise ConfigError(f"--keep: a column {twice[0]!r} is written already; rename yours with --map")
         self.names = [*keep, *written]
+        self._misfits = Misfits()
 
     def require_columns(self, source: Source, ignore_extra: bool) -> None:
         """Raise unless the table has the columns of the codebook and those to keep, and no unexpected ones."""
@@ -95,11 +100,28 @@ class _Answers:
         features = [each for each in source.columns if each != book.target and (each in book.names or each not in self.keep)]
         require_columns(features, book, labels=False, extra_columns="ignore" if ignore_extra else "refuse")
 
+    @property
+    def _listed(self) -> list[Categorical]:
+        return [each for each in self.codebook.features if isinstance(each, Categorical) and each.other is None]
+
+    def notes(self) -> Iterator[str]:
+        """Yield a line for each feature some of whose values the codebook does not list: they add nothing to a score."""
+        for each in self._listed:
+            if rows := self._misfits[each.name].unmapped:
+                hold = "row holds" if rows == 1 else "rows hold"
+                yield (
+                    f"note: feature {each.name!r}: {rows:,} {hold} a value that the codebook does not list, which counts as "
+                    "missing; `blindbayes codebook check` names such columns, and --map recodes them"
+                )
+
     def tables(self, source: Source) -> Iterator[pa.Table]:
         """Yield the output for each batch of rows."""
         features = self.codebook.names
         for batch in source.batches([*features, *(name for name in self.keep if name not in features)], self.codebook):
             table = pa.table({name: batch[name] for name in features})
+            for each in self._listed:
+                values = table.column(each.name)
+                encode_column(values, each, self.codebook.markers(each), training=True, misfits=self._misfits)
             columns = [*(batch[name] for name in self.keep), pa.array(self.model.predict(table).astype(str))]
             if self.probabilities:
                 columns += [pa.array(column) for column in self.model.predict_proba(table).T]

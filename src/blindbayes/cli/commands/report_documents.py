@@ -122,12 +122,13 @@ def synthetic(
 
     model, digest = _model_of(release)
     table_path, notes_path = marginals_path or out.with_name("marginals.csv"), out.with_suffix(".txt")
+    named = {table_path: "--marginals", **({out: "--out", notes_path: "--out"} if number else {})}
     targets = [table_path, *([out, notes_path] if number else []), *([measurements_path] if measurements_path else [])]
     if len(set(targets)) < len(targets):
         raise ConfigError("two of the files to write have the same name: rows, notes, marginals and measurements need one each")
-    for path in targets:
-        require_new_path(path)
     source = Synthesizer(model, allow_exact=allow_exact)
+    for path in targets:
+        require_new_path(path, named.get(path, "--measurements"))
     rows = source.rows(number) if number else None
     noisy = None if measurements_path is None else source.measurements()
 

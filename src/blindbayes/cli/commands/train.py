@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 import os
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -136,8 +137,16 @@ def _require_outputs(given: Mapping[str, Any]) -> None:
             )
     if out is not None and Path(out).exists() and not Path(out).is_file():
         raise ConfigError(f"{out!r} is not a regular file; choose another --out")
+    if out is not None and Path(out).exists() and not _is_model_file(Path(out)):
+        raise ConfigError(f"{out!r} exists and is no model file; choose another --out or move it away")
     if release is not None and Path(release).is_dir() and any(Path(release).iterdir()):
         raise ConfigError("the release folder is not empty; choose another")
+
+
+def _is_model_file(path: Path) -> bool:
+    """Return True for a file that an earlier call wrote; any other is not replaced."""
+    with path.open("rb") as file:
+        return b'"blindbayes.naive_bayes/' in file.read(1 << 10)
 
 
 def _fit(estimator: type[BaseNaiveBayes], given: Mapping[str, Any]) -> tuple[BaseNaiveBayes, dict[str, Any]]:
@@ -153,11 +162,19 @@ def _fit(estimator: type[BaseNaiveBayes], given: Mapping[str, Any]) -> tuple[Bas
     settings = {name: value for name, value in given.items() if name in accepted}
     model = estimator(codebook, extra_columns="ignore" if given["ignore_extra"] else "refuse", **settings)
     reading = {name: given[name] for name in _READING}
-    with open_rows(given["data"], codebook, given["omop"], **reading) as table, progress_bar("train") as table.watch:
+    with (
+        open_rows(given["data"], codebook, given["omop"], **reading) as table,
+        progress_bar("train") as table.watch,
+        warnings.catch_warnings(record=True) as caught,
+    ):
+        warnings.simplefilter("always", UserWarning)
         model.fit(table)
         summary = _summary(model, table)
+        notes = [f"note: {each.message}" for each in caught if issubclass(each.category, UserWarning)]
         if "epsilon" not in accepted:
             summary["accuracy"] = _cross_validated(model, table)
+    for note in notes:
+        click.echo(note.replace("var_smoothing=0", "--var-smoothing 0"), err=True)
     return model, summary
 
 
@@ -217,7 +234,7 @@ def _summary_lines(summary: Mapping[str, Any]) -> list[str]:
         shares = ", ".join(f"{label} {share:.3f}" for label, share in summary["noisy_shares"].items())
         lines.append(f"class shares, by the noisy counts: {shares}")
     if summary["ignored"]:
-        lines.append(f"ignored columns: {', '.join(summary['ignored'])}")
+        lines.append(f"ignored columns: {', '.join(name or '(no name)' for name in summary['ignored'])}")
     if summary.get("accuracy") is not None:
         largest = max(summary["classes"].values()) / summary["rows"]
         lines.append(
