@@ -802,3 +802,26 @@ def test_synthetic_rows_name_the_option_of_the_file_that_is_in_the_way() -> None
     assert "choose another --marginals" in refused("report", "synthetic", "model.json", "--rows", "5", "--out", "rows.csv")
     NaiveBayes(book, var_smoothing=0).fit(table).save("exact.json")
     assert "--allow-exact" in refused("report", "synthetic", "exact.json", "--rows", "5", "--out", "rows.csv")
+
+
+def test_the_interval_of_a_class_share_stands_beside_the_share() -> None:
+    table, book = labelled_poll()
+    PrivateNaiveBayes(book, epsilon=5.0).fit(table).release("release", cover="Poll")
+    page = Path("release/explain.html").read_text()
+    shares, offsets = (page.partition(row)[2].partition("</tr>")[0] for row in ("share of the rows", "offset of the score"))
+    assert shares.count("[") == len(book.classes)
+    assert "[" not in offsets
+
+
+def test_large_numbers_have_no_exponent_in_the_documents() -> None:
+    book = Codebook("y", ("no", "yes"), (Numeric("spent", 0, 20_000_000, 1000, bins=8), Categorical("job", ("cook", "clerk"))))
+    draw = random.Random(5)
+    rows = [{"spent": draw.randrange(20_000) * 1000, "job": draw.choice(("cook", "clerk")), "y": draw.choice(("no", "yes"))}]
+    rows *= 5
+    rows += [{"spent": 1_500_000 + 2_500_000 * at, "job": "cook", "y": ("no", "yes")[at % 2]} for at in range(8)]
+    NaiveBayes(book).fit(pd.DataFrame(rows)).release("release", cover="Money")
+    done("report", "dpia", "release", "--out", "annex.html")
+    for path in ("release/explain.html", "release/model_card.md", "annex.html"):
+        text = Path(path).read_text()
+        assert "20000000" in text
+        assert "e+0" not in text

@@ -280,7 +280,7 @@ def test_readers_do_not_block_each_other(path: Path, monkeypatch: pytest.MonkeyP
 
 def test_the_balance_reads_as_a_sentence_for_statements(path: Path) -> None:
     spend(path, "0.25")
-    assert "1 release(s)" in str(Ledger(path).balance())
+    assert "1 release charged" in str(Ledger(path).balance())
     assert "epsilon 0.25 and delta 0 together (basic composition, add or remove one record)" in str(Ledger(path).balance())
 
 

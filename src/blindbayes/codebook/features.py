@@ -23,6 +23,12 @@ MAX_WORDS = 2**20  # of a document, where its bound is not declared
 LARGEST = 1e150  # its square, and the square of its inverse, are still ordinary floats
 
 
+def number_name(value: float) -> str:
+    """Return a number as people read it: six digits, and a large one without an exponent."""
+    text = f"{value:.6g}"
+    return f"{value:.0f}" if "e+" in text and abs(value) < 1e15 else text
+
+
 class Categorical(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="categorical", tag_field="kind"):
     """A feature with a closed list of values. Numbers and truth values match by their plain text: 3, true.
 

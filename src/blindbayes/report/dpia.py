@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+from blindbayes.codebook.features import number_name
 from blindbayes.errors import ConfigError, DataError
 from blindbayes.io.untrusted import MAX_MODEL_BYTES, read_json_table, read_toml, well_formed
 from blindbayes.report.cover_sheet import OFFICER, Cover
@@ -468,7 +469,9 @@ def describe_feature(feature: Mapping[str, Any]) -> str:
         named = (f"{value} = {labels[value]}" if value in labels else value for value in feature["values"])
         domain = f"one of {len(feature['values'])} values ({', '.join(named)})"
     elif kind == "numeric":
-        domain = f"a number from {feature['low']:g} to {feature['high']:g} {feature.get('unit', '')}".strip()
+        domain = (
+            f"a number from {number_name(feature['low'])} to {number_name(feature['high'])} {feature.get('unit', '')}".strip()
+        )
     else:
         domain = _KINDS.get(kind, kind)
         words = feature.get("words") or ()

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from blindbayes.codebook import Categorical, Text
+from blindbayes.codebook.features import number_name
 from blindbayes.io.untrusted import markdown, shown
 from blindbayes.statistics.evaluation import Binned, Evaluation
 from blindbayes.statistics.parameters import FloatArray, Parameters
@@ -67,7 +68,7 @@ def model_card(
         else:
             kind = "numeric, binned" if feature.bins else "numeric, Gaussian"
             unit = f" {markdown(feature.unit)}" if feature.unit else ""
-            lines.append(f"| {name} | {kind} | {feature.low:g} to {feature.high:g}{unit} | {optional} |")
+            lines.append(f"| {name} | {kind} | {number_name(feature.low)} to {number_name(feature.high)}{unit} | {optional} |")
     if evaluation is not None:
         lines += ["", "## How good it is", "", *evaluation_lines(evaluation)]
     lines += [

@@ -195,13 +195,21 @@ def model_page(
         classes=codebook.classes,
         coverage="" if noise_interval is None else f"{COVERAGE:.0%}",
         priors=[
-            {"text": f"{np.exp(value):.3f}", "note": _note(ends, index)} for index, value in enumerate(parameters.log_prior)
+            {"text": f"{np.exp(value):.3f}", "note": _note(ends, index) if shares is None else ""}
+            for index, value in enumerate(parameters.log_prior)
         ],
-        shares=[] if shares is None else [f"{share:.3f}" for share in shares],
+        shares=[]
+        if shares is None
+        else [{"text": f"{share:.3f}", "note": _share_note(ends, index)} for index, share in enumerate(shares)],
         features=features,
         model=_what_if(parameters, noise_interval, statistics),
         digest=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
     )
+
+
+def _share_note(ends: tuple[FloatArray, FloatArray] | None, at: int) -> str:
+    """Return the interval of a class share, or nothing where priors were declared: noise is no part of those."""
+    return "" if ends is None or np.allclose(*ends) else _note(ends, at)
 
 
 def _feature(

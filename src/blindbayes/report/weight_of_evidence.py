@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from blindbayes.codebook import Categorical, Feature, Numeric, Text
+from blindbayes.codebook.features import number_name
 from blindbayes.errors import ConfigError
 from blindbayes.statistics import Statistics
 from blindbayes.statistics.intervals import NoiseInterval, between
@@ -76,7 +77,7 @@ def weights(
             result += _word_weights(parameters, feature, term, noise_interval, statistics)
         elif isinstance(feature, Numeric) and isinstance(term, Gaussian):
             codes = _points(term, feature, np.isfinite(parameters.log_prior))
-            names = [f"at {(code + feature.centre) / feature.scale:.6g}" for code in codes.tolist()]
+            names = [f"at {number_name((code + feature.centre) / feature.scale)}" for code in codes.tolist()]
             exact = None if noise_interval is None else noise_interval.score(parameters, feature.name, codes)
             own = parameters.score(feature.name, term, codes)
             result += _weights(parameters, feature.name, names, own, exact, noisy=noise_interval is not None)
@@ -239,4 +240,4 @@ def range_name(feature: Feature, start: int, end: int) -> str:
     starts = [*feature.starts, feature.code_high + 1]
     first, last = starts[start], starts[end] - 1
     low, high = ((code + feature.centre) / feature.scale for code in (first, last))
-    return f"{low:.6g}" if first == last else f"{low:.6g} to {high:.6g}"
+    return number_name(low) if first == last else f"{number_name(low)} to {number_name(high)}"

@@ -16,6 +16,7 @@ from blindbayes.cli import print_json
 from blindbayes.cli.options import IGNORE_EXTRA, JSON, OMOP, open_data, open_rows, print_result, require_new_path, table_options
 from blindbayes.cli.screen import Screen
 from blindbayes.codebook import DEFAULT_MAX_ROWS, Categorical, Codebook, Numeric, Text, json_schema
+from blindbayes.codebook.features import number_name
 from blindbayes.codebook.importers import EXPORTS, FORMATS, answers_of, import_codebook
 from blindbayes.errors import DataError
 from blindbayes.io.files import write_whole
@@ -71,7 +72,9 @@ def show(path: str, as_json: bool) -> None:
             kind = f"text, {feature.model}"
             table.add_row(escape(feature.name), kind, escape(shown + bound), "yes" if feature.optional else "")
         else:
-            domain = f"{feature.low:g} to {feature.high:g} by {feature.precision:g} {feature.unit}".rstrip()
+            domain = (
+                f"{number_name(feature.low)} to {number_name(feature.high)} by {feature.precision:g} {feature.unit}".rstrip()
+            )
             kind = f"numeric, {feature.bins} bins" if feature.bins else "numeric"
             table.add_row(escape(feature.name), kind, escape(domain), "yes" if feature.optional else "")
     screen.print(table)

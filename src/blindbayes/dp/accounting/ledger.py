@@ -97,8 +97,9 @@ class Balance:
 
     def __str__(self) -> str:
         """Return the sentence for privacy statements: all releases so far, and the ceiling."""
+        releases = "1 release" if self.charges == 1 else f"{self.charges} releases"
         return (
-            f"{self.charges} release(s) charged to the holder's ledger cost epsilon {self.spent_epsilon:g} and delta "
+            f"{releases} charged to the holder's ledger cost epsilon {self.spent_epsilon:g} and delta "
             f"{self.spent_delta:g} together ({self.composition} composition, {self.adjacency} {self.unit}); the ledger refuses "
             f"more than epsilon {float(self.epsilon):g} and delta {float(self.delta):g}, however releases are chosen after one "
             "another. It counts what was charged to it: releases of the same people made without it are not in this sum."

@@ -247,9 +247,10 @@ class SumTask(CountingTask):
     ) -> tuple[BaseNaiveBayes, PrivacyStatement]:
         """Return the model of a noisy total of that many releases, and its statement."""
         study = self.study
+        releases = "1 release of this study adds" if runs == 1 else f"{runs} releases of this study add"
         statement = plan.statement(
             trust=self.disclosure.assumptions[0],
-            composition=f"{runs} release(s) of this study add up to epsilon = {spent[0]:g}, delta = {spent[1]:g}"
+            composition=f"{releases} up to epsilon = {spent[0]:g}, delta = {spent[1]:g}"
             + (
                 " for one stay of a record in a site's table: each release but the first reveals changes alone. One whose "
                 "values change, or that comes back, stays twice. Runs that failed cost more, and so do sites that take rows "
