@@ -285,7 +285,7 @@ def test_only_regular_files_are_replaced_and_a_dash_prints_the_model(tmp_path: P
     os.mkfifo(tmp_path / "pipe")
     asked = ("train", "penguins.csv", "--codebook", "book.toml", "--ignore-extra", "--out")
     assert "not a regular file" in refused(*asked, "pipe")
-    assert "'pipe' exists" in refused("codebook", "draft", "penguins.csv", "--target", "Species", "--out", "pipe")
+    assert "pipe exists already" in refused("codebook", "draft", "penguins.csv", "--target", "Species", "--out", "pipe")
     with pytest.raises(BlindbayesError, match="not a regular file"):
         write_whole(Path("pipe"), b"")
     done(*asked, "model.json")
@@ -586,7 +586,7 @@ def test_the_install_page_lists_every_extra() -> None:
 def test_status_says_why_a_site_may_not_be_connected(monkeypatch: pytest.MonkeyPatch) -> None:
     done("site", "init", "north", "--name", "north", "--table", "penguins.csv")
     write_whole(Path("north/operator.token"), b"127.0.0.1:9 token", private=True)
-    state = {"site": "north", "fingerprint": "", "proposed": [], "pending_predictions": [], "runs": []}
+    state = {"site": "north", "fingerprint": "", "proposed": [], "pending_predictions": [], "refused": [], "runs": []}
     peers = {"south": True, "west": False}
     monkeypatch.setattr(OperatorClient, "call", lambda *_: state | {"peers": peers})
     shown = " ".join(done("site", "status", "--config", "north").split())

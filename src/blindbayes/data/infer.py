@@ -182,7 +182,7 @@ class Draft:
 
     @property
     def reading(self) -> str:
-        """The options that read the numbers of columns left out, such as ``--decimal ,``; empty if there are none."""
+        """The options that read the numbers of columns left out, such as ``--decimal ,``; empty without such columns."""
         options = {why.partition(_READ_WITH)[2] for why in self.left_out.values() if why in _NUMERALS}
         return max(sorted(options), key=len, default="")
 

@@ -177,9 +177,9 @@ class NaiveBayes(BaseNaiveBayes):
         largest = max((float(term.variance.max()) for term in gaussian), default=0.0)
         if all(float(term.variance.min()) > 2.0 * self.var_smoothing * largest for term in gaussian):
             return  # no fractions for the many tables without the problem
-        if (found := outweighed(self.statistics_, self.var_smoothing)) is None:
+        if (extremes := outweighed(self.statistics_, self.var_smoothing)) is None:
             return
-        widest, narrowest = found
+        widest, narrowest = extremes
         warnings.warn(
             f"var_smoothing adds a share of the largest variance, that of feature {widest!r}, to all: more than the whole "
             f"variance of {narrowest!r}, which hardly counts now. Rescale {widest!r}, cut it into cells (bins in the "
