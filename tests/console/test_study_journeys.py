@@ -180,3 +180,9 @@ def test_a_revocation_ends_the_wait_of_a_run_at_once(tmp_path: Path, person: Peo
         (run,) = office.office.agents["north"].runs.values()
         assert run.ended is not None
         assert run.ended - run.began < 60  # the others had ten minutes to join
+        # west refused a run: there is no page of it, and the log has no link that leads nowhere
+        office.office.net.sites["west"].home.audit.append("refused", site="north", run="ab" * 16, study=study.sha256)
+        grace.see("/log")
+        links = {link.get_attribute("href") for link in grace.page.locator("main td a").all()}
+        assert "/log?about=" + "ab" * 16 in links
+        assert {grace.page.request.get(f"{grace.url}{link}").status for link in links} == {200}

@@ -14,6 +14,7 @@ import msgspec
 from blindbayes.agent import writing
 from blindbayes.agent.writing import Drafts, WrittenDraft
 from blindbayes.console.calls import Context, Missing
+from blindbayes.console.strings import plain
 from blindbayes.disclosure.plain import plain_words
 from blindbayes.errors import BlindbayesError, ConfigError
 from blindbayes.study.curve import accuracy_curve
@@ -225,7 +226,7 @@ async def draft(context: Context, draft: str) -> dict[str, Any]:
 
 
 def _shown(field: Field) -> dict[str, Any]:
-    default = "" if field.default in (None, (), {}) else str(field.default).lower() if field.choices else f"{field.default}"
+    default = "" if field.default in (None, (), {}) else str(field.default).lower() if field.choices else plain(field.default)
     return {"name": field.name, "label": field.label, "sentence": field.sentence, "choices": field.choices, "default": default}
 
 
