@@ -11,7 +11,8 @@ import pytest
 from blindbayes.agent.client import OperatorClient
 from blindbayes.agent.config import SiteConfig
 from blindbayes.agent.runs.folders import RunFolders
-from blindbayes.agent.runs.role_runner import RoleRunner
+from blindbayes.agent.runs.role_runner import SiteServices, _open_journal
+from blindbayes.agent.runs.run import AgentRun
 from blindbayes.agent.store import backup as backups
 from blindbayes.agent.store.backup import acknowledge, backup, restore
 from blindbayes.agent.store.folder import SiteFolder, sole_agent
@@ -139,10 +140,11 @@ def test_a_run_that_computed_and_lost_its_journal_draws_no_other_coins(tmp_path:
     home.history = SimpleNamespace(has_computed=lambda run_id: True)
     task = SimpleNamespace(digest=lambda name: b"d" * 32)
     roster = SimpleNamespace(sha256=study)
-    runner = SimpleNamespace(_home=home, _run_id="ab" * 16, _work=SimpleNamespace(task=task), name="north")
-    runner.study = SimpleNamespace(roster=roster, sha256=study)
+    run = SimpleNamespace(run_id="ab" * 16, work=SimpleNamespace(task=task))
+    run.study = SimpleNamespace(roster=roster, sha256=study)
+    site = SimpleNamespace(home=home, identity=SimpleNamespace(storage_key=bytes(32)))
     with pytest.raises(LocalProtocolError, match="its journal is gone"):
-        RoleRunner._open_journal(cast(RoleRunner, runner), bytes(32), {})
+        _open_journal("north", cast(AgentRun, run), cast(SiteServices, site), {})
     assert not (tmp_path / ("ab" * 16) / "north").exists()
 
 
