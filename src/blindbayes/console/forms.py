@@ -9,7 +9,7 @@ from blindbayes.errors import ConfigError
 
 _MAX_FIELDS = 256
 _MAX_OWN_FIELDS = 16384  # of somebody who signed in: the page Table has some for each column
-_MAX_PARTS = 512  # a data dictionary asks up to three parts for each of its columns
+_MAX_PARTS = 128  # a data dictionary asks 30 questions at a time, of up to three parts
 _MAX_HEADER = 1024
 _BOUNDARY = re.compile(r"""multipart/form-data;\s*boundary=(?:"([\w'()+,./:=?-]{1,70})"|([\w'+.-]{1,70}))""", re.ASCII)
 _NAME = re.compile(rb"""content-disposition: *form-data; *name="([A-Za-z0-9_-]{1,64})"(?:;[^\r\n]*)?""", re.IGNORECASE)

@@ -94,6 +94,14 @@ FILTERS: dict[str, Callable[..., Any]] = {
 }
 
 
+_ACTIONS = [(compile_path(call.path)[0], call) for call in CALLS if isinstance(call, Action)]
+
+
+def _lacking(user: User, path: str) -> str:
+    """Return why a user may not send the form of this path, or the empty string."""
+    return next((action.refusal(user) for pattern, action in _ACTIONS if pattern.match(path)), "")
+
+
 class Pages:
     """The pages of one agent."""
 
@@ -101,7 +109,7 @@ class Pages:
         self._agent, self._auth = agent, auth
         self._templates = templates("blindbayes.console")
         self._templates.filters.update(FILTERS)
-        self._templates.globals["how_misfits_count"] = HOW_MISFITS_COUNT
+        self._templates.globals |= {"how_misfits_count": HOW_MISFITS_COUNT, "lacking": _lacking}
         self._templates.tests["downloadable"] = may_download
         self.live = LiveParts(self._render_live)
         self.organisation = Organisation(agent, auth, self._show_login)

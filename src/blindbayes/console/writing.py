@@ -57,6 +57,7 @@ _ELSEWHERE = {"title", "kind", "codebook", "columns", "classes"}  # fields that 
 _BOOK_FIELDS = ("column__", "added__")
 _MAX_LISTED = 150  # features with a field of their own
 _MAX_TEXT = 2000
+_MAX_ASKED = 30  # questions of a dictionary on one page; the next ones follow
 _MAX_EARLIER = 700_000  # bytes of a file that a form keeps: its base64 fits the form
 _ASKED = re.compile("ask-[0-9]{1,4}")
 
@@ -123,7 +124,7 @@ async def start_again(context: Context, fields: dict[str, Any]) -> dict[str, Any
     if asked is None:  # an answer is wrong: its question is asked again, with what was typed
         given["answers"] = str(fields.get("answers", ""))[:20_000]
         asked = await asyncio.to_thread(_open, given) or ()
-    lines = [_asked(f"ask-{place}", question, fields) for place, question in enumerate(asked)]
+    lines = [_asked(f"ask-{place}", question, fields) for place, question in enumerate(asked[:_MAX_ASKED])]
     earlier = b64encode(typed["text"].encode()).decode() if len(typed["text"].encode()) <= _MAX_EARLIER else ""
     return {**await asyncio.to_thread(start, context), "given": given, "asked": lines, "earlier": earlier}
 
