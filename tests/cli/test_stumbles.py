@@ -11,6 +11,7 @@ import shutil
 import tomllib
 import warnings
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import date, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -825,3 +826,14 @@ def test_large_numbers_have_no_exponent_in_the_documents() -> None:
         text = Path(path).read_text()
         assert "20000000" in text
         assert "e+0" not in text
+
+
+def test_a_table_without_order_is_drafted_from_and_scored_but_classified_where_it_is() -> None:
+    table, book = labelled_poll()
+    model = NaiveBayes(book, var_smoothing=0).fit(table)
+    with open_table(table) as opened:
+        spark = replace(opened, label="spark", _owned=False)  # the same rows, as Spark would name them
+        assert Codebook.from_frame(spark, "vote").names == book.names
+        assert model.score(spark) == model.score(table)
+        with pytest.raises(DataError, match="--dialect spark"):
+            model.predict(spark)

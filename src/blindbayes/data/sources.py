@@ -269,13 +269,19 @@ def still_open(source: Any) -> Any:
     return replace(source, _owned=False, _ended=None) if isinstance(source, Source) else source
 
 
-def query_rows(source: Any, codebook: Codebook, *, extra_columns: str) -> pa.Table:
-    """Return the rows of a source to classify in memory, with the class column if it is there. An opened source stays open."""
+def query_rows(source: Any, codebook: Codebook, *, extra_columns: str, labelled: bool = False) -> pa.Table:
+    """Return the rows of a source to classify, in order, or to score, `labelled` and in any order. What was open stays open."""
     opened = open_source(source)
     try:
-        opened.require_columns(codebook, extra_columns=extra_columns, labels=False)
-        names = [*codebook.names, *([codebook.target] if codebook.target in opened.columns else [])]
-        return opened.in_order(names, codebook)
+        opened.require_columns(codebook, extra_columns=extra_columns, labels=labelled)
+        if labelled:
+            return opened.arrow([*codebook.names, codebook.target], codebook)
+        if opened.label == "spark":
+            raise DataError(
+                "rows of a Spark table have no order in which classes could be returned: classify in Spark by the query that "
+                "`blindbayes export model.json model.sql --table TABLE --dialect spark` writes, or pass frame.toPandas()"
+            )
+        return opened.in_order(codebook.names, codebook)
     finally:
         if opened is not source:
             opened.close()
@@ -331,7 +337,7 @@ def read_public(
     """
     with open_source(path) as source:
         batches, rows = [], 0
-        for batch in source.batches(source.columns):
+        for batch in source.batches(source.columns, any_order=True):
             batches.append(pa.table(batch))
             rows += batches[-1].num_rows
             if max_rows is not None and rows >= max_rows:

@@ -115,7 +115,7 @@ class BaseNaiveBayes(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             return float(super().score(X, y, sample_weight))
         codebook = self._parameters().codebook
         if is_source(X):
-            X = query_rows(X, codebook, extra_columns=self.extra_columns)
+            X = query_rows(X, codebook, extra_columns=self.extra_columns, labelled=True)
         names, columns = split_columns(X, codebook)
         places = encode_labels(labels_apart(names, columns, None, codebook)[2], codebook)
         right = np.concatenate([best_class(scores) for scores in self._scores(X)]) == places
