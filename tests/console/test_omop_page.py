@@ -30,7 +30,9 @@ def test_the_pages_say_what_the_database_lacks(tmp_path: Path) -> None:
         checked = office.ask("north", "POST", "/data", form, headers=ada, token=False).text
         place = f"/studies/{study.sha256}/dry-run"
         dry = office.ask("north", "POST", place, urlencode({"csrf": csrf}), headers=ada, token=False).text
+        assert "The columns fit, but the database differs" in checked
         for page in (checked, dry):
             assert f"has no concept {cdm.DIABETES}" in page
             assert "of 60 persons are in the cohort" in page
+            assert "The table fits" not in page
             assert "mrn" not in page

@@ -69,3 +69,13 @@ def test_marks_that_cannot_be_told_apart_are_refused(tmp_path: Path, decimal: st
     path = _written(tmp_path / "a.csv", PLAIN)
     with pytest.raises(ConfigError, match="thousands must be"):
         open_table(path, decimal=decimal, thousands=thousands)
+
+
+@pytest.mark.parametrize("mapping", [None, {"self": "self", "job": "job", "y": "y"}], ids=["read", "renamed"])
+def test_a_column_of_a_database_may_be_named_self(tmp_path: Path, mapping: dict[str, str] | None) -> None:
+    """Names of columns are no keywords of a function: this one is taken in Python."""
+    with duckdb.connect(str(tmp_path / "rows.duckdb")) as connection:
+        connection.execute("create table t as select 'no' as y, 'cook' as job, 1.5 as self union all select 'yes', '?', -99")
+    book = Codebook("y", ("no", "yes"), (BOOK.feature("job"), Numeric("self", 0, 100, optional=True)), max_rows=9)
+    with open_table(f"duckdb:///{tmp_path}/rows.duckdb#t", map=mapping, missing=("?", "-99")) as table:
+        assert (count_table(table, book).class_counts.tolist(), check(table, book).rows) == ([1, 1], 2)

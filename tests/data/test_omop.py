@@ -210,6 +210,23 @@ def test_a_declared_tie_break_takes_the_smallest(database: Database) -> None:
     assert rows_of(database(person(measurement=ties)))["systolic"] == [120.0]
 
 
+@pytest.mark.parametrize("name", ["self", 'it\'s "x"; DROP TABLE cdm.person; -- %s {0} ?', "n" * 100])
+def test_a_column_may_have_any_name_and_a_sex_any_label(database: Database, name: str) -> None:
+    """Names and labels are the author's: no engine runs them, shortens them or confuses them with its own."""
+    label = "m'); DROP TABLE cdm.person; --"
+    columns = [OMOP["columns"][0], {"name": name, "take": "sex", "values": {str(cdm.MALE): label, str(cdm.FEMALE): "f"}}]
+    columns.append({"name": f"{name}2", "take": "age"})
+    features = [
+        {"kind": "categorical", "name": name, "values": [label, "f"], "optional": True},
+        {"kind": "numeric", "name": f"{name}2", "low": 0, "high": 120},
+    ]
+    given = {"target": "died", "classes": ["no", "yes"], "features": features, "omop": {**OMOP, "columns": columns}}
+    url = database(cdm.synthetic(60))
+    rows, expected = rows_of(url, Codebook.from_dict(given)), by_hand(url)
+    assert rows[f"{name}2"] == expected["age"]
+    assert rows[name] == [{"male": label, "female": "f", None: None}[sex] for sex in expected["sex"]]
+
+
 def test_records_and_days_are_counted_apart(database: Database) -> None:
     drugs = [(at, 1, cdm.METFORMIN, day(90)) for at in range(3)]
     visits = [(at, 1, cdm.EMERGENCY, day(when), day(when)) for at, when in enumerate((80, 80, 90))]

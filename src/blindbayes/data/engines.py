@@ -145,7 +145,7 @@ def plain_columns(table: Any, names: Sequence[str]) -> Any:
             kind = column.type()
             if kind.is_decimal() or kind.is_string():
                 columns[name] = decimal_number(column) if kind.is_decimal() else column + ""
-    return table.select(**columns)
+    return table.select([column.name(name) for name, column in columns.items()])
 
 
 def text_key(text: Any) -> Any:

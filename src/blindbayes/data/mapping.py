@@ -117,7 +117,7 @@ def mapped(table: Any, rules: Mapping[str, Any], *, partly: bool = False, decima
         used |= columns
         made[name] = _recoded(_Reader(table, rule, (decimal, thousands)).read(), rule)
     unused = [name for name in table.columns if name not in used and name not in made]
-    return table.select(*(table[name] for name in unused), **made)
+    return table.select([*(table[name] for name in unused), *(value.name(name) for name, value in made.items())])
 
 
 def _recoded(value: Any, rule: Rule) -> Any:

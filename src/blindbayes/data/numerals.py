@@ -87,11 +87,11 @@ def without_markers(rows: Callable[..., Iterator[Any]], markers: Sequence[str]) 
 def without_markers_there(table: Any, markers: Sequence[str]) -> Any:
     """Return an Ibis table in which marker cells are null."""
     numbers = list(marker_numbers(markers))
-    changed = {}
+    changed = []
     for name in table.columns:
         column, kind = table[name], table[name].type()
         if kind.is_string():
-            changed[name] = ibis.ifelse(column.isin(list(markers)), ibis.null(kind), column)
+            changed.append(ibis.ifelse(column.isin(list(markers)), ibis.null(kind), column).name(name))
         elif kind.is_numeric() and numbers:
-            changed[name] = ibis.ifelse(column.cast("float64").isin(numbers), ibis.null(kind), column)
-    return table.mutate(**changed) if changed else table
+            changed.append(ibis.ifelse(column.cast("float64").isin(numbers), ibis.null(kind), column).name(name))
+    return table.mutate(changed) if changed else table

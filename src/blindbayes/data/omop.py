@@ -127,7 +127,7 @@ class Cdm:
         values = {name: _value(omop.column(name), whole, part) for name, part in parts.items()}
         if _names_person(codebook):
             values[PERSON] = whole[_KEY].cast("string")
-        return whole.select(**values)
+        return whole.select([value.name(name) for name, value in values.items()])
 
     def cohort(self, cohort: OmopCohort) -> Any:
         """Return the persons of a cohort with index date, age in that year and sex."""

@@ -158,7 +158,7 @@ class Source:
         if not marked or self.dialect is None:
             return self.table
         marks = self.dialect.decimal, self.dialect.thousands
-        return self.table.mutate(**{name: with_points_there(self.table[name], *marks) for name in marked})
+        return self.table.mutate([with_points_there(self.table[name], *marks).name(name) for name in marked])
 
     def require_columns(self, codebook: Codebook, *, extra_columns: str = "refuse", labels: bool = True) -> None:
         """Raise if the table lacks a column of the codebook, or has an unknown one."""
