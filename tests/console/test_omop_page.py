@@ -31,6 +31,7 @@ def test_the_pages_say_what_the_database_lacks(tmp_path: Path) -> None:
         place = f"/studies/{study.sha256}/dry-run"
         dry = office.ask("north", "POST", place, urlencode({"csrf": csrf}), headers=ada, token=False).text
         assert "The columns fit, but the database differs" in checked
+        assert f"has no concept {cdm.DIABETES}" in dry.partition("<details")[0]  # seen without a click
         for page in (checked, dry):
             assert f"has no concept {cdm.DIABETES}" in page
             assert "of 60 persons are in the cohort" in page
