@@ -279,6 +279,7 @@ LIST = "<codeBook>\n<dataDscr>\n<var name='X'>\n{}\n</var></dataDscr></codeBook>
         ("ddi", "<codeBook>\n<dataDscr></codeBook>", r"is not valid XML: mismatched tag \(line 2\)"),
         ("ddi", "<DDIInstance/>", "the root of a DDI-Codebook is codeBook"),
         ("sdmx", "<mes:GenericData xmlns:mes='x'/>", "the root of a structure message is Structure"),
+        ("sdmx", "\n<Structure><CodeLists><CodeList id='x'/></CodeLists></Structure>", "line 2: is a message of SDMX 2.0"),
         ("sdmx", '{\n"data": {"codelists": [1]}}', r"line 2, codelists\[0\]: must be a table"),
         ("sdmx", '{"data": {"dataStructures": [{"dataStructureComponents": {"attributeList": {"attributes": [\n'
          '{"id": "x", "localRepresentation": {"textFormat": {"dataType": "Double", "decimals": "two"}}}]}}}]}}',
@@ -736,6 +737,18 @@ def test_labelled_codes_in_an_open_range_are_the_markers_of_a_closed_list(tmp_pa
     assert [line(each) for each in import_codebook("ddi", message, answers).codebook.features] == [
         "dose?: -1|0|1|none except -9|-2"
     ]
+
+
+def test_ddi_of_version_1_is_read_without_its_document_type() -> None:
+    """As Nesstar and ICPSR wrote it: the DTD stands elsewhere and is not fetched."""
+    head = '<?xml version="1.0" encoding="ISO-8859-1"?>\r\n<!DOCTYPE codeBook SYSTEM "http://localhost:9/Version1-2-2.dtd">\r\n'
+    codes = "<catgry><catValu>1</catValu><labl>M\xe4nner</labl></catgry><catgry><catValu>2</catValu></catgry>"
+    codes += '<catgry missing="Y" missType="refused"><catValu>9</catValu></catgry>'
+    y = f'<var ID="V1" name="SEX"><location StartPos="1" width="1"/>{codes}<varFormat type="numeric" schema="SPSS"/></var>'
+    x = '<var ID="V2" name="AGE" intrvl="contin" dcml="0"><valrng><range UNITS="INT" min="0" max="99"/></valrng></var>'
+    text = f'{head}<codeBook version="1.2.2"><stdyDscr/><dataDscr>{y}{x}</dataDscr></codeBook>'
+    book = import_codebook("ddi", text.encode("latin-1"), {"target": "SEX"}).codebook
+    assert (book.classes, [line(each) for each in book.features]) == (("1", "2"), ["AGE?: 0..99 by 1"])
 
 
 def test_single_valid_values_widen_a_ddi_range() -> None:

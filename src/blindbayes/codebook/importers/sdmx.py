@@ -147,6 +147,8 @@ def _xml(file: File) -> tuple[dict[str, _List], list[_Component]]:
     root = read_xml(file.raw, file.what, max_bytes=MAX_FILE)
     if root.name != "Structure":
         raise file.problem(f"line {root.line}", "the root of a structure message is Structure")
+    if root.first("CodeLists") is not None or root.first("KeyFamilies") is not None:
+        raise file.problem(f"line {root.line}", "is a message of SDMX 2.0: ask for version 2.1 or later")
     lists = []
     for each in (*root.named("Codelist"), *root.named("ValueList")):
         if "id" in each.attributes:  # else a reference
