@@ -7,6 +7,7 @@ import os
 import pickletools
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -127,7 +128,9 @@ def test_command_writes_an_mlflow_model_of_a_simulated_study(tmp_path: Path, mon
     monkeypatch.chdir(tmp_path)
     result: Any = RowStudy(DATA.codebook).simulate(DATA.tables)
     result.save("release")
-    done = CliRunner().invoke(root, ["export", "release", "served"])
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", "(?s).*input example")  # which the user of a release cannot give
+        done = CliRunner().invoke(root, ["export", "release", "served"])
     assert done.exit_code == 0, done.output
     import mlflow
 

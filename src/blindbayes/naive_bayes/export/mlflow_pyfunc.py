@@ -6,9 +6,11 @@ which loads it. Nothing is pickled: `_load_pyfunc` verifies the checksums and si
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
-from collections.abc import Mapping
+import warnings
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from blindbayes import __version__
@@ -58,7 +60,8 @@ def save_to_mlflow(release: str | os.PathLike[str], path: str | os.PathLike[str]
     **options
         Passed to `mlflow.pyfunc.save_model`.
     """
-    need("mlflow.pyfunc").save_model(path=os.fspath(path), **_arguments(release, options))
+    with _without_example():
+        need("mlflow.pyfunc").save_model(path=os.fspath(path), **_arguments(release, options))
 
 
 def log_to_mlflow(release: str | os.PathLike[str], name: str = "model", **options: Any) -> Any:
@@ -78,9 +81,18 @@ def log_to_mlflow(release: str | os.PathLike[str], name: str = "model", **option
     mlflow.models.model.ModelInfo
     """
     arguments = _arguments(release, options)
-    logged = need("mlflow.pyfunc").log_model(name=name, **{"tags": arguments["metadata"], **arguments})
+    with _without_example():
+        logged = need("mlflow.pyfunc").log_model(name=name, **{"tags": arguments["metadata"], **arguments})
     need("mlflow").set_tags(arguments["metadata"])
     return logged
+
+
+@contextlib.contextmanager
+def _without_example() -> Iterator[None]:
+    """Hide that MLflow misses rows as an example: a release has none."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "(?s).*An input example was not provided")
+        yield
 
 
 def _arguments(release: str | os.PathLike[str], options: Mapping[str, Any]) -> dict[str, Any]:
