@@ -375,8 +375,8 @@ def test_runs_that_another_site_begins_and_ends_at_once_are_limited(tmp_path: Pa
             assert any(
                 "never computed" in entry.get("why", "") for entry in home.history.entries() if entry["event"] == "refused"
             )
-            assert len(home.history.idle_joins("north")) == 2
-            assert home.history.idle_joins("west") == []
+            assert len(home.history.idle_joins("north", 0)) == 2
+            assert home.history.idle_joins("west", 0) == []
 
     bounded(test)
 

@@ -510,3 +510,35 @@ def test_the_file_is_plain_json_lines_with_a_chain_anybody_can_check(path: Path)
         assert hashlib.sha256(b"blindbayes ledger v1" + text.encode()).hexdigest() == claimed
         prev = claimed
     assert oct(path.stat().st_mode & 0o777) == "0o600"
+
+
+@pytest.mark.parametrize("composition", ["basic", "zcdp"])
+def test_a_long_ledger_is_added_up_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, composition: Any) -> None:
+    """Each run read all charges several times: at 10,000 runs in the history it cost two seconds more."""
+    monkeypatch.setattr(ledger_code, "_STEP", 5)
+    ledger = Ledger.create(tmp_path / "ledger", epsilon=50, delta=1e-3, composition=composition)
+    read: list[object] = []
+    inner = ledger_code._spend
+    monkeypatch.setattr(ledger_code, "_spend", lambda entry: read.append(entry) or inner(entry))
+    for at in range(24):
+        parts = {"partition": "region", "part": f"part {at % 3}"} if at % 7 == 0 else {}
+        if at == 12:
+            ledger.set_budget(epsilon=60, delta=1e-3, reason="more")
+        with ledger_module.rehearsal():
+            ledger.book(0.25, 0.0, purpose="a dry run")
+            assert ledger.balance().charges == at + 1
+        ledger.charge(make("discrete_laplace", ONE, 0.05), purpose="release", **parts)
+        fresh = Ledger(ledger.path).balance()
+        read.clear()
+        assert ledger.balance() == fresh
+        assert len(read) <= 5
+    assert (fresh.charges, float(fresh.epsilon)) == (24, 60)
+    assert float(fresh.basic_epsilon) == pytest.approx(0.05 * 24 - 0.05 * 2)  # parts 0, 1, 2 and 0 of a region
+
+
+def test_a_later_budget_with_another_composition_is_refused(path: Path) -> None:
+    ledger = Ledger(path)
+    fields = {name: ledger.entries()[0].fields[name] for name in ("format", "epsilon", "delta", "unit", "adjacency", "owner")}
+    ledger._chain.append("budget", {**fields, "composition": "zcdp"})
+    with pytest.raises(LedgerError, match="another adjacency or composition"):
+        Ledger(path).balance()

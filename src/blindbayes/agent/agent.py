@@ -277,7 +277,7 @@ class Agent:
     def require_runs_left(self, study: StudyFile, runs: int) -> None:
         """Raise unless one more run of a study is approved and within this site's rate."""
         self.home.approvals.require_in_time(study.sha256)
-        if len(self.home.history.starts(study.sha256)) >= runs:
+        if self.home.history.count_starts(study.sha256) >= runs:
             raise ApprovalUsedUp(
                 USED_UP + ": `blindbayes site status` shows what became of them; `blindbayes site approve` allows one more"
             )

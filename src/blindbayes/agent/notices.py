@@ -161,12 +161,12 @@ class Notices:
 
     def invited(self, study: str) -> list[str]:
         """Return the sites to which this one sent the study."""
-        entries = [each for each in self._agent.home.audit.where("study", study) if each["event"] == "invitation sent"]
+        entries = self._agent.home.audit.where("study", study, "invitation sent")
         return [site for entry in entries for site in entry["sites"]]
 
     def inviter(self, study: str) -> str:
         """Return the site that sent the study, or an empty string."""
-        entries = [each for each in self._agent.home.audit.where("study", study) if each["event"] == "invitation"]
+        entries = self._agent.home.audit.where("study", study, "invitation")
         return str(entries[0]["site"]) if entries else ""
 
     def invite(self, study: StudyFile, who: str) -> list[str]:

@@ -195,8 +195,8 @@ def runs_left(agent: Agent, asked: Asked) -> None:
 
 
 def idle_joins(agent: Agent, asked: Asked) -> None:
-    joins = agent.home.history.idle_joins(asked.site)
-    require_few_idle(agent.home.config.policy, joins, time.time(), NotNow)
+    now = time.time()
+    require_few_idle(agent.home.config.policy, agent.home.history.idle_joins(asked.site, now - 86400), now, NotNow)
 
 
 CHECKS: tuple[Callable[[Agent, Asked], Decision | None], ...] = (

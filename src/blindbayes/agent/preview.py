@@ -142,7 +142,7 @@ def _beyond(home: SiteFolder, study: StudyFile, runs: int, left: float, covered:
 
 def again(home: SiteFolder, study: StudyFile) -> list[str]:
     """Return sentences on what earlier runs mean for the next one, for the person who approves it."""
-    starts, left = len(home.history.starts(study.sha256)), home.approvals.runs_left(study.sha256)
+    starts, left = home.history.count_starts(study.sha256), home.approvals.runs_left(study.sha256)
     lines = [f"{starts} run(s) of this study computed here; {left} more approved."] if starts or left else []
     opens = study.task.disclosure
     if not opens.epsilon and opens.row_sum is not None:

@@ -177,7 +177,7 @@ def _witnesses(home: SiteFolder) -> list[dict[str, Any]]:
     """Return the last log head that each site showed."""
     witnesses = []
     for name in sorted(home.peers()):
-        shown = [entry for entry in home.audit.where("site", name) if entry["event"] in ("witnessed", "older log")]
+        shown = home.audit.where("site", name, "witnessed", "older log")
         last = shown[-1] if shown else None
         bad = last is not None and last["event"] == "older log"
         witnesses.append({"site": name, "time": None if last is None else last["time"], "older": bad})

@@ -47,7 +47,7 @@ def _state_of(home: SiteFolder, study: StudyFile) -> str:
     if home.approvals.find(study.sha256) is not None:
         return "approval over" if home.approvals.is_over(study.sha256) else "approved"
     decisions = {"approved": "waiting", "revoked": "revoked", "study refused": "refused"}
-    events = [each["event"] for each in home.audit.where("study", study.sha256) if each["event"] in decisions]
+    events = [each["event"] for each in home.audit.where("study", study.sha256, *decisions)]
     return decisions[events[-1]] if events else "waiting"
 
 
@@ -67,7 +67,7 @@ def studies(context: Context) -> dict[str, Any]:
                 "parties": list(study.names),
                 "protocol": study.protocol,
                 "runs_left": home.approvals.runs_left(sha256),
-                "runs": len(home.history.starts(sha256)),
+                "runs": home.history.count_starts(sha256),
                 "epsilon": study.privacy.epsilon,
                 "half": waiting[sha256]["who"] if sha256 in waiting else None,
                 "by": context.agent.notices.inviter(sha256),
@@ -169,7 +169,7 @@ def _same_title(home: SiteFolder, file: StudyFile) -> list[dict[str, str]]:
 
 
 def _refusal(home: SiteFolder, study: str) -> dict[str, Any] | None:
-    entries = [entry for entry in home.audit.where("study", study) if entry["event"] in ("study refused", "revoked")]
+    entries = home.audit.where("study", study, "study refused", "revoked")
     return {name: entries[-1].get(name) for name in ("event", "why", "who", "time")} if entries else None
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections import defaultdict
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -50,8 +51,9 @@ class AuditLog:
         self.path = path
         self._chain = Chain(path, _CHAIN)
         self._lock = threading.Lock()
+        self.derived: dict[str, tuple[str, Any]] = {}  # by run: the hash of its last entry, and what followed from its entries
         self._indexed = 0  # the number of entries in the index
-        self._index: dict[tuple[str, Any], list[dict[str, Any]]] = defaultdict(list)
+        self._index: dict[tuple[str, ...], list[dict[str, Any]]] = defaultdict(list)
 
     def append(self, event: str, **facts: str | int | float | bool | list[str] | None) -> str:
         """Write one entry, which is on disk when this returns, and return the new head.
@@ -83,15 +85,31 @@ class AuditLog:
         """Return the hash of an entry, or None if there is no such entry."""
         return self._chain.hash_at(number)
 
-    def where(self, field: str, value: str) -> list[dict[str, Any]]:
-        """Return the entries whose `event`, `run`, `study` or `site` is `value`, oldest first."""
+    def where(self, field: str, value: str, *events: str) -> list[dict[str, Any]]:
+        """Return the entries whose `event`, `run`, `study` or `site` is `value`, oldest first; with `events`, those alone."""
+        return self.where_each(field, (value,), *events)[value]
+
+    def where_each(self, field: str, values: Iterable[str], *events: str) -> dict[str, list[dict[str, Any]]]:
+        """Return the entries of each value as `where` does, with one look at the file."""
         with self._lock:
             self._indexed, new, rehearsed = self._chain.grown(self._indexed)
             for entry in new:
                 for name in _INDEXED:
                     if isinstance(entry.get(name), str):
                         self._index[name, entry[name]].append(entry)
-            return [*self._index.get((field, value), ()), *(entry for entry in rehearsed if entry.get(field) == value)]
+                        self._index[name, entry[name], entry["event"]].append(entry)
+
+            def matches(value: str) -> Iterator[dict[str, Any]]:
+                keys: list[tuple[str, ...]] = [(field, value, event) for event in events] or [(field, value)]
+                for key in keys:
+                    yield from self._index.get(key, ())
+                yield from (e for e in rehearsed if e.get(field) == value and (not events or e["event"] in events))
+
+            results = {value: list(matches(value)) for value in values}
+        if len(events) > 1:
+            for entries in results.values():
+                entries.sort(key=lambda entry: entry["number"])
+        return results
 
     def verify(self, *, must_hold: str | None = None) -> int:
         """Read the whole file again and return the number of entries.

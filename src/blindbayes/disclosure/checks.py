@@ -131,7 +131,7 @@ def _check(sentence: str, scope: Scope = "run") -> Callable[[Callable[[RunReques
 @_check("Every run uses one of the approved runs; a revoked approval stops runs that have not begun to compute.")
 def approval(request: RunRequest, records: Records) -> None:
     approved = records.approval
-    if approved is None or len(records.history.starts(request.study)) >= approved.runs:
+    if approved is None or records.history.count_starts(request.study) >= approved.runs:
         raise PrivacyError("the study's approval was taken back or used up")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import calendar
+import functools
 import itertools
 import time
 from dataclasses import dataclass
@@ -35,7 +36,11 @@ class History:
 
     def starts(self, study: str | None = None) -> list[float]:
         """Return when runs (of a study) began to compute. Classifications have a budget of their own."""
-        return [_when(entry) for entry in self.audit.where("event", "computing") if study in (None, entry["study"])]
+        return [_when(entry) for entry in (self.audit.where("event", "computing") if study is None else self._computed(study))]
+
+    def count_starts(self, study: str) -> int:
+        """Return how many runs of a study began to compute."""
+        return len(self._computed(study))
 
     def has_computed(self, run_id: str) -> bool:
         """Return True if this site authorised a run, and charged for it."""
@@ -46,25 +51,25 @@ class History:
         return next((entry for entry in self._computed(study) if entry["run"] == run_id), None)
 
     def _computed(self, study: str) -> list[dict[str, Any]]:
-        return [entry for entry in self.audit.where("event", "computing") if entry["study"] == study]
+        return self.audit.where("study", study, "computing")
 
-    def idle_joins(self, site: str) -> list[float]:
-        """Return when another site began runs here that never came to compute."""
-        joined = (entry for entry in self.audit.where("event", "joined") if entry["proposed_by"] == site)
-        return [_when(entry) for entry in joined if not self.has_computed(entry["run"])]
+    def idle_joins(self, site: str, after: float) -> list[float]:
+        """Return when, later than `after`, another site began runs here that never came to compute."""
+        recent = [entry for entry in self.audit.where("event", "joined") if _when(entry) > after]
+        return [_when(entry) for entry in recent if entry["proposed_by"] == site and not self.has_computed(entry["run"])]
 
     def named(self, study: str, name: str) -> str | None:
         """Return the run of a study that has this name, of those that this site joined."""
-        joined = {e["run"] for e in self.audit.where("study", study) if e["event"] == "joined" and e["run"][-_NAME:] == name}
+        joined = {e["run"] for e in self.audit.where("study", study, "joined") if e["run"][-_NAME:] == name}
         if len(joined) > 1:
             raise PrivacyError("two runs of this study have that name: run it without a base")
         return next(iter(joined), None)
 
     def runs(self, *, study: str | None = None, last: int | None = None) -> list[dict[str, Any]]:
         """Return the runs that this site joined, newest first: who asked, when it computed, how it ended."""
-        joined = reversed(self.audit.where("event", "joined") if study is None else self.audit.where("study", study))
-        named = dict.fromkeys(entry["run"] for entry in joined if entry["event"] == "joined")
-        return [_summary(self.entries_of(run)) for run in itertools.islice(named, last)]
+        joined = self.audit.where("event", "joined") if study is None else self.audit.where("study", study, "joined")
+        named = itertools.islice(dict.fromkeys(entry["run"] for entry in reversed(joined)), last)
+        return [_summary(entries) for entries in self.audit.where_each("run", named).values()]
 
     def run(self, run_id: str) -> dict[str, Any] | None:
         """Return one run as `runs` shows it."""
@@ -73,14 +78,14 @@ class History:
 
     def end_of(self, run_id: str) -> dict[str, Any] | None:
         """Return the entry that ends a run."""
-        return next((entry for entry in self.entries_of(run_id) if entry["event"] == "ended"), None)
+        return _end(self.entries_of(run_id))
 
     def unended(self, *, at: int | None = None) -> list[str]:
         """Return the runs that this site joined and that have no end in the log (before its entry `at`)."""
         joined = dict.fromkeys(
             entry["run"] for entry in self.audit.where("event", "joined") if at is None or entry["number"] < at
         )
-        ends = {run: self.end_of(run) for run in joined}
+        ends = {run: _end(entries) for run, entries in self.audit.where_each("run", joined).items()}
         return [run for run, end in ends.items() if end is None or (at is not None and end["number"] > at)]
 
     def stopped_runs(self) -> list[str]:
@@ -125,9 +130,18 @@ class History:
         """
         begun = [entry["run"] for entry in self.audit.where("event", "computing") if entry.get("exact")]
         asked = {entry["model"] for entry in self.audit.where("event", "classifying")}
-        runs = [run for run in begun if run in asked or not self.was_destroyed(run)]
-        sums = (_exact_sum({entry["event"]: entry for entry in self.entries_of(run)}) for run in runs)
+        destroyed = {entry.get("run") for entry in self.audit.where("event", "destroyed")} - asked
+        runs = self.audit.where_each("run", [run for run in begun if run not in destroyed])
+        sums = (self._exact_sum(run, runs[run]) for run in begun if run in runs)
         return [each for each in sums if each is not None]
+
+    def _exact_sum(self, run: str, entries: list[dict[str, Any]]) -> ExactSum | None:
+        last: str = entries[-1]["hash"]
+        known = self.audit.derived.get(run)
+        if known is None or known[0] != last:
+            known = self.audit.derived[run] = (last, _exact_sum({entry["event"]: entry for entry in entries}))
+        exact_sum: ExactSum | None = known[1]
+        return exact_sum
 
     def binding(self) -> Binding:
         """Return what this site's tables are bound to."""
@@ -196,8 +210,8 @@ class History:
 
     def has_withdrawn(self, study: str) -> bool:
         """Return True if staff took this site's rows back from a study, and did not bring them again."""
-        events = [entry["event"] for entry in self.audit.where("study", study)]
-        return next((each == "withdrew" for each in reversed(events) if each in ("withdrew", "returned")), False)
+        decisions = self.audit.where("study", study, "withdrew", "returned")
+        return bool(decisions) and decisions[-1]["event"] == "withdrew"
 
     # -- backups and peers ---------------------------------------------------------------------------------------------
 
@@ -212,17 +226,14 @@ class History:
 
         Only since staff forgot the site, or pinned another card under its name.
         """
-        entries, start, card = self.audit.where("site", site), 0, None
-        for index, entry in enumerate(entries):
-            if entry["event"] in ("forgot", "pinned"):
-                is_pin = entry["event"] == "pinned"
-                is_other = (
-                    is_pin and card is not None and entry["identity"] != card["identity"]
-                )  # a new certificate is no new site
-                card = entry if is_pin else card
-                start = index + 1 if is_other or entry["event"] == "forgot" else start
-        shown = [entry for entry in entries[start:] if entry["event"] == "witnessed"]
-        return [(entry, self.end_of(entry["run"]) is not None) for entry in shown[-_NEWEST:]]
+        start = max((entry["number"] for entry in self.audit.where("site", site, "forgot")), default=-1)
+        pins = self.audit.where("site", site, "pinned")
+        for before, entry in itertools.pairwise(pins):
+            if entry["identity"] != before["identity"]:  # a new certificate is no new site
+                start = max(start, entry["number"])
+        shown = [entry for entry in self.audit.where("site", site, "witnessed")[-_NEWEST:] if entry["number"] > start]
+        runs = self.audit.where_each("run", {entry["run"] for entry in shown})
+        return [(entry, _end(runs[entry["run"]]) is not None) for entry in shown]
 
 
 def _summary(entries: list[dict[str, Any]]) -> dict[str, Any]:
@@ -244,8 +255,17 @@ def _summary(entries: list[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
+def _end(entries: list[dict[str, Any]]) -> dict[str, Any] | None:
+    return next((entry for entry in entries if entry["event"] == "ended"), None)
+
+
 def _when(entry: dict[str, Any]) -> float:
-    return calendar.timegm(time.strptime(entry["time"], "%Y-%m-%dT%H:%M:%SZ"))
+    return _seconds(entry["time"])
+
+
+@functools.lru_cache(1 << 17)
+def _seconds(text: str) -> float:
+    return calendar.timegm(time.strptime(text, "%Y-%m-%dT%H:%M:%SZ"))
 
 
 def _exact_sum(events: dict[str, dict[str, Any]]) -> ExactSum | None:

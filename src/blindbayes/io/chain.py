@@ -77,10 +77,10 @@ class ChainFormat:
     separators: tuple[str, str] = (",", ":")
     max_line: int = 1 << 16
     clock: Callable[[], str] = lambda: time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    reserved: frozenset[str] = field(init=False)
 
-    @property
-    def reserved(self) -> frozenset[str]:
-        return frozenset((self.number, self.kind, self.previous, "time", "hash"))
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "reserved", frozenset((self.number, self.kind, self.previous, "time", "hash")))
 
     def canonical(self, fields: Mapping[str, Any]) -> bytes:
         text = json.dumps(fields, sort_keys=True, separators=self.separators, ensure_ascii=True, allow_nan=False)

@@ -72,7 +72,7 @@ class Approvals:
 
     def used(self, sha256: str) -> int:
         """Return how many runs of a study began to compute here."""
-        return sum(entry["study"] == sha256 for entry in self.audit.where("event", "computing"))
+        return len(self.audit.where("study", sha256, "computing"))
 
     def _runs(self, sha256: str) -> int | None:
         try:
@@ -353,7 +353,7 @@ class Decisions:
 
     def standing(self, study: StudyFile) -> Standing:
         """Return this site's decision about a study, as its parties may learn it."""
-        entries = [each for each in self.audit.where("study", study.sha256) if each["event"] in _STATES]
+        entries = self.audit.where("study", study.sha256, *_STATES)
         last: dict[str, Any] = entries[-1] if entries else {}
         reason = str(last.get("why") or "")[:MAX_SHARED_REASON] if last.get("shared") else ""
         state = _STATES[last["event"]] if entries else "waiting"

@@ -74,7 +74,7 @@ def find_study(home: SiteFolder, sha256: str) -> StudyFile | None:
     """Return a study that is approved or waiting here, or was refused or run here."""
     study = home.approvals.stored(sha256) or inbox(home)[0].get(sha256)
     if study is None and len(sha256) == 64 and set(sha256) <= set("0123456789abcdef"):
-        runs = [entry["run"] for entry in home.audit.where("study", sha256) if entry["event"] == "joined"]
+        runs = [entry["run"] for entry in home.audit.where("study", sha256, "joined")]
         places = [home.folder / "refused" / f"{sha256}.toml", *(home.folder / "releases" / run / "study.toml" for run in runs)]
         candidates = (_study_at(path) for path in places)
         study = next((each for each in candidates if isinstance(each, StudyFile) and each.sha256 == sha256), None)

@@ -16,11 +16,11 @@ import math
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from fractions import Fraction
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from blindbayes.dp.accounting.accountant import FILTERS, Account, Composition, Spend
 from blindbayes.dp.accounting.sensitivity import ADJACENCY, unit_rows, unit_words
@@ -33,6 +33,7 @@ from blindbayes.io.chain import Entry as Line
 PARTY_UNIT = "one party"  # how the unit of a release that protects all rows of a party begins
 EXACT = "exact_sum"  # the kind of a note about a release without noise, which no budget bounds
 FORMAT = "blindbayes.dp.accounting.ledger/1"
+_STEP = 500  # entries between two sums that are kept: no balance adds up more
 _KIND = re.compile(r"[a-z][a-z_]{0,31}")
 _AMOUNT = re.compile(r"\d{1,300}(?:\.\d{1,400}|/0{0,99}[1-9]\d{0,399})?")
 _CHAIN = ChainFormat("ledger", prefix=b"blindbayes ledger v1", clock=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
@@ -113,6 +114,8 @@ class Ledger:
         self.path = Path(path)
         why = "there is no ledger. Open one with `blindbayes ledger init PATH --epsilon ...`"
         self._chain = Chain(self.path, _CHAIN, missing=why)
+        self._parsed: tuple[LedgerEntry, ...] = ()
+        self._sums: tuple[_Sum, ...] = ()
 
     def __repr__(self) -> str:
         return f"Ledger({os.fspath(self.path)!r})"
@@ -165,12 +168,29 @@ class Ledger:
         return self._ledger(self._chain.entries())
 
     def _ledger(self, lines: list[Line]) -> tuple[LedgerEntry, ...]:
-        entries = tuple(_entry(line) for line in lines)
-        if not all(isinstance(text, str) for entry in entries for text in (entry.time, entry.kind)):
+        known = self._parsed
+        count = min(len(known), len(lines))
+        while count and known[count - 1].hash != lines[count - 1]["hash"]:  # entries of a rehearsal
+            count -= 1
+        new = tuple(_entry(line) for line in lines[count:])
+        if not all(isinstance(text, str) for entry in new for text in (entry.time, entry.kind)):
             raise LedgerError(f"{self.path.name}: an entry of the ledger has no time, or no kind")
+        entries = known[:count] + new
         if not entries or entries[0].kind != "budget" or entries[0].fields.get("format") != FORMAT:
             raise LedgerError(f"{self.path.name}: this is not a ledger of this version")
+        self._parsed = entries
         return entries
+
+    def _sum(self, entries: tuple[LedgerEntry, ...]) -> _Sum:
+        """Add up entries from the first. Sums on the way are kept, so that a long history is added up once."""
+        usable = [each for each in self._sums if each.count <= len(entries) and each.head == entries[each.count - 1].hash]
+        total = max(usable, key=lambda each: each.count, default=None)
+        while total is None or total.count < len(entries):
+            start = 0 if total is None else total.count
+            total = _added(total, entries[start : start - start % _STEP + _STEP])
+            if total.count % _STEP == 0:
+                self._sums = (*self._sums, total)
+        return total
 
     @property
     def head(self) -> Head:
@@ -200,11 +220,11 @@ class Ledger:
 
     def balance(self) -> Balance:
         """Return budget and spending."""
-        return _balance(self.entries())
+        return self._sum(self.entries()).balance()
 
     def spent_at(self, deltas: Sequence[Number]) -> list[dict[str, float | None]]:
         """Return epsilon at several deltas (None: no bound), as converted and as the odometer reads.  [odometer]"""
-        account = _account(self.entries())[0]
+        account = self._sum(self.entries()).account
 
         def finite(value: float) -> float | None:
             return value if math.isfinite(value) else None
@@ -217,14 +237,14 @@ class Ledger:
     def after(self, epsilon: float, delta: float, runs: int = 1) -> Balance:
         """Return the balance as it would be after `runs` more charges of this size."""
         spend = Spend(Fraction(str(epsilon)), Fraction(str(delta)))
-        return _balance(self.entries(), [spend] * runs if epsilon or delta else ())
+        return self._sum(self.entries()).balance([spend] * runs if epsilon or delta else ())
 
     def timeline(self, last: int = 200) -> list[dict[str, Any]]:
         """Return the last budgets, charges and exact sums, oldest first, with the purpose of each and the balance after it."""
         entries, timeline = self.entries(), []
         shown = [each for each in entries if each.kind in ("budget", "charge", EXACT)][-last:]
-        account = _account(entries[: max(1, shown[0].n)])[0].condensed()  # not one sum over all entries per line
-        budget = [each for each in entries[: shown[0].n + 1] if each.kind == "budget"][-1].fields
+        before = self._sum(entries[: max(1, shown[0].n)])
+        account, budget = before.account.condensed(), before.budget  # not one sum over all entries per line
         for entry in shown:
             if entry.kind == "charge":
                 account.add(_spend(entry))
@@ -269,7 +289,8 @@ class Ledger:
             raise ConfigError("a charge says what it is for")
         with self._chain.writing() as writer:
             entries = self._ledger(writer.entries())
-            account, budget = _account(entries)
+            total = self._sum(entries)
+            account, budget = total.account, total.budget
             _require_filter(account.composition)
             if unit != budget["unit"] and not unit.startswith(PARTY_UNIT):
                 rows = unit_rows(budget["unit"])
@@ -280,7 +301,7 @@ class Ledger:
                     )
                 spend, details["group"] = spend.group(rows), rows  # what protects a record protects a person at this price
             if not account.with_(spend).fits(Fraction(budget["epsilon"]), Fraction(budget["delta"])):
-                balance = _balance(entries)
+                balance = total.balance()
                 asked = f"epsilon {float(spend.epsilon):g} (delta {float(spend.delta):g})"
                 raise PrivacyError(
                     f"{self.path.name}: budget exceeded: {asked} asked, "
@@ -305,7 +326,7 @@ class Ledger:
     def book(self, epsilon: float, delta: float, *, purpose: str) -> LedgerEntry:
         """Count an amount as spent that may have been, even beyond the budget."""
         with self._chain.writing() as writer:
-            unit = _account(self._ledger(writer.entries()))[1]["unit"]
+            unit = self._sum(self._ledger(writer.entries())).budget["unit"]
             amounts = {"epsilon": _text(Fraction(str(epsilon))), "delta": _text(Fraction(str(delta)))}
             return _entry(writer.append("charge", {"purpose": purpose, **amounts, "unit": unit}))
 
@@ -323,7 +344,7 @@ class Ledger:
         if ceiling <= 0 or not 0 <= failure < 1 or not reason.strip():
             raise ConfigError("a new budget has an epsilon above zero, a delta from 0 to below 1 and a reason")
         with self._chain.writing() as writer:
-            known = _account(self._ledger(writer.entries()))[1]
+            known = self._sum(self._ledger(writer.entries())).budget
             fields = {**known, "epsilon": _text(ceiling), "delta": _text(failure), "reason": reason}
             return _entry(writer.append("budget", fields))
 
@@ -392,24 +413,49 @@ def _amounts() -> Iterator[None]:
         raise LedgerError("an entry of the ledger holds no amount that can be added up") from None
 
 
+@dataclass(frozen=True, slots=True)
+class _Sum:
+    """The sum of the first entries. Under basic composition releases on all records are one spend of their sum."""
+
+    count: int
+    head: str
+    account: Account
+    budget: Mapping[str, Any]
+    charges: int
+    torn: int
+
+    @_amounts()
+    def balance(self, more: Sequence[Spend] = ()) -> Balance:
+        account = Account(self.account.adjacency, self.account.composition, [*self.account.spends, *more])
+        return replace(_balance_of(account, self.budget), charges=self.charges + len(more), torn=self.torn)
+
+
 @_amounts()
-def _account(entries: tuple[LedgerEntry, ...]) -> tuple[Account, Mapping[str, Any]]:
-    budget = [entry for entry in entries if entry.kind == "budget"][-1].fields
-    account = Account(budget["adjacency"], cast(Composition, budget["composition"]))
+def _added(before: _Sum | None, entries: tuple[LedgerEntry, ...]) -> _Sum:
+    """Add entries to the sum of all before them; `before` is None for the first."""
+    budgets = [entry.fields for entry in entries if entry.kind == "budget"]
+    budget = budgets[-1] if before is None or budgets else before.budget
+    first = budgets[0] if before is None else before.budget
+    fixed = first["adjacency"], first["composition"]
+    if any((each["adjacency"], each["composition"]) != fixed for each in budgets):
+        raise LedgerError("a later budget of the ledger has another adjacency or composition than its first")
     for name in ("epsilon", "delta"):
         if not _AMOUNT.fullmatch(str(budget[name])):
             raise ValueError(name)
-    return account.add(*[_spend(entry) for entry in entries if entry.kind == "charge"]), budget
+    spends = [_spend(entry) for entry in entries if entry.kind == "charge"]
+    account = Account(*fixed, [*([] if before is None else before.account.spends), *spends])
+    return _Sum(
+        count=len(entries) + (0 if before is None else before.count),
+        head=entries[-1].hash,
+        account=account.condensed() if account.composition == "basic" else account,
+        budget=budget,
+        charges=len(spends) + (0 if before is None else before.charges),
+        torn=sum(entry.kind == "torn" for entry in entries) + (0 if before is None else before.torn),
+    )
 
 
 @_amounts()
-def _balance(entries: tuple[LedgerEntry, ...], more: Sequence[Spend] = ()) -> Balance:
-    account, budget = _account(entries)
-    return _balance_of(account.add(*more), budget, torn=sum(entry.kind == "torn" for entry in entries))
-
-
-@_amounts()
-def _balance_of(account: Account, budget: Mapping[str, Any], torn: int = 0) -> Balance:
+def _balance_of(account: Account, budget: Mapping[str, Any]) -> Balance:
     if not all(isinstance(budget.get(name), str) for name in ("unit", "adjacency", "composition")):
         raise LedgerError("the ledger does not say whom its budget protects")
     basic_epsilon, basic_delta = account.basic()
@@ -423,7 +469,7 @@ def _balance_of(account: Account, budget: Mapping[str, Any], torn: int = 0) -> B
         basic_epsilon=basic_epsilon,
         basic_delta=basic_delta,
         charges=len(account.spends),
-        torn=torn,
+        torn=0,
         unit=budget["unit"],
         adjacency=budget["adjacency"],
         composition=account.composition,
