@@ -30,10 +30,11 @@ from blindbayes.dp.audit.lower_bounds import epsilon_lower
 from blindbayes.dp.distributed import column_noise
 from blindbayes.dp.distributed.noise_shares import DistributedNoise
 from blindbayes.dp.distributed.noisy_sum import NoisySum
+from blindbayes.dp.distributed.whole_noise import WholeNoise
 from blindbayes.dp.release.private_fit import FitPlan, plan_fit
 from blindbayes.naive_bayes.load import load
 from blindbayes.naive_bayes.private import PrivateNaiveBayes
-from blindbayes.study.file import Privacy
+from blindbayes.study.file import Limits, Privacy
 from blindbayes.study.tasks.checked_table import CheckedTable
 from support.sites import Office, bounded
 
@@ -192,19 +193,29 @@ def contributed(run: Callable[[], Any]) -> list[tuple[NoisySum, tuple[int, ...]]
     with (
         watched(NoisySum, "vector", lambda plan, found, _: vectors.append((plan, tuple(found.tolist())))),
         watched(DistributedNoise, "share", lambda noise, found, _: laws.append(noise)),
+        watched(WholeNoise, "share", lambda noise, found, _: laws.append(noise)),
     ):
         run()
     assert [plan.noise for plan, _ in vectors] == laws  # each vector gets a share of its own plan's noise
     return vectors
 
 
-@pytest.mark.parametrize("path", STUDY)
-def test_every_path_of_a_study_adds_the_same_noise_to_the_same_integers(path: str, tmp_path: Path) -> None:
-    study = RowStudy(BOOK, privacy=Privacy(epsilon=1.0))
+@pytest.mark.parametrize(("path", "parties"), [*((path, PARTIES) for path in STUDY), ("CSV", PARTIES[:2])])
+def test_every_path_of_a_study_adds_the_same_noise_to_the_same_integers(
+    path: str, parties: tuple[str, ...], tmp_path: Path
+) -> None:
+    """Two parties bring whole noise, more of them shares."""
+    study = RowStudy(BOOK, privacy=Privacy(epsilon=1.0), limits=Limits(min_parties=2))
+
+    def run(path: str, rows: Rows) -> list[tuple[NoisySum, tuple[int, ...]]]:
+        sources = STUDY[path](rows, tmp_path)
+        return contributed(lambda: study.simulate({name: sources[name] for name in parties}))
+
     for rows in NEIGHBOURS:
-        want = contributed(lambda rows=rows: study.simulate(STUDY["frames"](rows, tmp_path)))  # type: ignore[misc]
-        assert len(want) == len(PARTIES)
-        assert contributed(lambda rows=rows: study.simulate(STUDY[path](rows, tmp_path))) == want  # type: ignore[misc]
+        want = run("frames", rows)
+        assert len(want) == len(parties)
+        assert {type(plan.noise) for plan, _ in want} == {WholeNoise if len(parties) == 2 else DistributedNoise}
+        assert run(path, rows) == want
 
 
 @pytest.mark.parametrize("path", ["CSV", "DuckDB"])
