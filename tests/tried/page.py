@@ -32,7 +32,7 @@ ROWS: Mapping[str, tuple[str, str, str]] = {
     ),
     "kills": (
         "kill -9 of agents that are processes",
-        "{kills:,} kills in {cycles:,} runs, {failures:,} violations",
+        "{kills:,} kills in {cycles:,} runs, {amid:,} of them in the midst of one, {failures:,} violations",
         "make system",
     ),
     "soak": (
