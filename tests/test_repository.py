@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import runpy
 import subprocess
 import tomllib
 from pathlib import Path
@@ -53,6 +54,11 @@ def test_the_architecture_page_names_files_that_exist() -> None:
     assert len(paths) > 60
     missing = {path for path in paths if not (ROOT / "src" / "blindbayes" / path).exists() and not (ROOT / path).exists()}
     assert missing == set()
+
+
+def test_the_architecture_page_lists_every_module() -> None:
+    page = runpy.run_path(str(ROOT / "tools" / "modules.py"))["page"]
+    assert text("docs/architecture.md") == page(), "run `python tools/modules.py`"
 
 
 def test_the_workflow_calls_what_ci_calls_for_every_python_that_the_package_names() -> None:

@@ -1,4 +1,4 @@
-"""The vocabulary in which every protocol is written.
+"""The effects that roles yield (`Send`, `Receive`, `Open`), in which every protocol is written.
 
 A role is a generator that yields effects and is sent their results. It has no clock, no socket, no log; its coins are an
 argument. It is therefore a pure function of its input, its coins and what it received: a driver can run it in memory,

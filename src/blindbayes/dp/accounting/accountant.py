@@ -1,4 +1,4 @@
-"""The privacy loss of several releases together.
+"""Composition: the privacy loss of several releases together; filters and odometer.
 
 An account names its adjacency and one way of composing, fixed when it is opened:
 
