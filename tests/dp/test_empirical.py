@@ -331,6 +331,14 @@ def test_a_sound_estimator_passes() -> None:
     assert {check.name for check in checks} == {pair.name for pair in worst_pairs(FAR)}
 
 
+def test_an_audit_reports_every_fit() -> None:
+    seen: list[tuple[int, int, str]] = []
+    pairs = worst_pairs(FAR)[:2]
+    list(audit_estimator(lambda: NoisyCounts(1.0), pairs, epsilon=1.0, draws=200, progress=lambda *step: seen.append(step)))
+    assert [step[:2] for step in seen] == [(done, 800) for done in range(1, 801)]
+    assert [step[2] for step in seen] == [pair.name for pair in pairs for _ in range(400)]
+
+
 @pytest.mark.parametrize(
     "flaw", ["publishes n", "bounds from data", "classes from data", "float noise", "three times the budget"]
 )

@@ -13,7 +13,7 @@ from rich.table import Table
 
 from blindbayes.cli import print_json
 from blindbayes.cli.options import JSON
-from blindbayes.cli.screen import Screen
+from blindbayes.cli.screen import Screen, progress_bar
 from blindbayes.codebook import Codebook
 from blindbayes.dp.audit.empirical import Report, audit_estimator, worst_pairs
 from blindbayes.dp.noise.exact_events import budget_floor
@@ -32,7 +32,13 @@ from blindbayes.errors import ConfigError, PrivacyError
     show_default=True,
     help="Neighbouring relation of the claim.",
 )
-@click.option("--draws", type=click.IntRange(min=200), default=2000, show_default=True, help="Samples per table.")
+@click.option(
+    "--draws",
+    type=click.IntRange(min=200),
+    default=2000,
+    show_default=True,
+    help="Fits per table, of which there are up to ten.",
+)
 @JSON
 def command(
     epsilon: str,
@@ -53,14 +59,16 @@ def command(
     claimed, book = budget_floor(epsilon), Codebook.from_toml(codebook)
     factory = _factory(estimator)
     report = Report(f"{estimator} at epsilon {float(claimed):g}, {adjacency}")
-    report.checks += audit_estimator(
-        lambda: factory(float(claimed)),
-        worst_pairs(book),
-        epsilon=float(claimed),
-        delta=delta,
-        adjacency=adjacency,
-        draws=draws,
-    )
+    with progress_bar("audit") as progress:
+        report.checks += audit_estimator(
+            lambda: factory(float(claimed)),
+            worst_pairs(book),
+            epsilon=float(claimed),
+            delta=delta,
+            adjacency=adjacency,
+            draws=draws,
+            progress=progress,
+        )
     show_report(report, as_json)
 
 

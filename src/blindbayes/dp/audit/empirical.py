@@ -10,6 +10,7 @@ A claim is *refuted* by any failed check, and *not refuted* otherwise; an audit 
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -159,8 +160,11 @@ def audit_estimator(
     adjacency: Adjacency = "add or remove",
     draws: int = 2000,
     observe: Callable[[Any], npt.NDArray[Any]] = observed,
+    progress: Callable[[int, int, str], None] = lambda done, total, name: None,
 ) -> Iterator[Check]:
     """Run both parts for anything with `fit(X, y)`, fitted `draws` times on each table of each pair.
+
+    `progress` is called after each fit with the number of fits so far, that of all fits, and the name of the pair.
 
     Under `substitute` only pairs that keep the number of records are neighbours. Outputs whose number depends on the data
     (an empty class that vanishes) distinguish the tables with certainty and are reported so.
@@ -168,11 +172,18 @@ def audit_estimator(
     if adjacency not in (ADJACENCY, "substitute"):
         raise ConfigError("adjacency is `add or remove` or `substitute`")
     chosen = [pair for pair in pairs if adjacency == ADJACENCY or pair.distance == 2]
+    fits = itertools.count(1)
+
+    def output(X: npt.NDArray[Any], y: npt.NDArray[Any], name: str) -> npt.NDArray[Any]:
+        row = np.ravel(observe(factory().fit(X, y)))
+        progress(next(fits), 2 * draws * len(chosen), name)
+        return row
+
     for pair in chosen:
         steps = pair.distance if adjacency == ADJACENCY else 1
         allowed = steps * epsilon
         slack = delta * sum(math.exp(epsilon * step) for step in range(steps))  # group privacy
-        samples = [[np.ravel(observe(factory().fit(X, y))) for _ in range(draws)] for X, y in (pair.first, pair.second)]
+        samples = [[output(*table, pair.name) for _ in range(draws)] for table in (pair.first, pair.second)]
         lengths = [{len(row) for row in side} for side in samples]
         if not lengths[0] & lengths[1]:
             yield Check(
