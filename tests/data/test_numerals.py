@@ -10,7 +10,10 @@ import pytest
 
 from blindbayes.codebook import Categorical, Codebook, Numeric
 from blindbayes.data import check, count_table, open_table
+from blindbayes.data.first_rows import first_rows
+from blindbayes.data.sources import read_public
 from blindbayes.errors import ConfigError, DataError
+from support.databases import Engines
 
 BOOK = Codebook(
     "y", ("no", "yes"), (Categorical("job", ("cook", "clerk"), optional=True), Numeric("pay", 0, 9000, optional=True))
@@ -42,6 +45,39 @@ def test_separated_thousands_count_as_the_same_numbers_without(
     path, plain = _written(tmp_path / "a.csv", text), _written(tmp_path / "b.csv", PLAIN)
     with open_table(path, map=mapping, decimal=decimal, thousands=thousands, missing=("k.A.", "-99")) as table:
         assert count_table(table, BOOK) == count_table(str(plain), BOOK)
+
+
+@pytest.mark.parametrize(
+    "engine", ["frame", "pandas", "parquet", "duckdb", "postgres", pytest.param("spark", marks=pytest.mark.slow)]
+)
+def test_engines_read_declared_marks_in_text_columns(engine: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    cells = pa.array(["1.234,5", "12", None, "1.000"])
+    rows = pa.table({"y": ["no", "yes", "no", "yes"], "job": ["cook", "clerk", None, "cook"], "pay": cells})
+    held = Engines(tmp_path, request).hold(engine, rows)
+    plain = _written(tmp_path / "b.csv", PLAIN)
+    with open_table(held, decimal=",", thousands=".") as table:
+        assert count_table(table, BOOK) == count_table(str(plain), BOOK)
+        assert check(table, BOOK).ok
+        assert sorted(map(str, table.arrow(["pay"], BOOK)["pay"].to_pylist())) == ["1000", "12", "1234.5", "None"]
+        assert ["1234.5"] in first_rows(table, ["pay"], 4, BOOK)
+
+
+def test_marks_of_a_database_file_are_read_in_a_draft_and_after_a_map(tmp_path: Path) -> None:
+    with duckdb.connect(str(tmp_path / "rows.duckdb")) as connection:
+        connection.execute("create table t as select 'no' as y, '1.234,5' as paid, 'cook' as job")
+    url = f"duckdb:///{tmp_path}/rows.duckdb#t"
+    drafted, _ = read_public(open_table(url, decimal=",", thousands="."))
+    assert (drafted["paid"].to_pylist(), drafted["job"].to_pylist()) == ([1234.5], ["cook"])
+    for rule in ("paid", "number(paid)"):
+        with open_table(url, map={"pay": rule}, decimal=",", thousands=".") as table:
+            assert count_table(table, BOOK).n["pay"].tolist() == [1, 0]
+
+
+def test_marks_are_read_once_when_rows_are_chosen(tmp_path: Path) -> None:
+    path = _written(tmp_path / "a.csv", "y;job;pay\nno;cook;1.234,5\nyes;clerk;12,5\n")
+    with open_table(path, decimal=",", thousands=".") as table:
+        kept = table.rows(BOOK).filter(table.table.y == "no")
+        assert table.arrow(["pay"], BOOK, kept)["pay"].to_pylist() == ["1234.5"]
 
 
 def test_a_point_that_separates_no_thousands_is_not_a_number(tmp_path: Path) -> None:

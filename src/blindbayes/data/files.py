@@ -76,6 +76,10 @@ class Dialect:
             except LookupError:
                 raise ConfigError(f"the encoding {self.encoding!r} is not known; for example utf-8, latin-1, cp1252") from None
 
+    @property
+    def marks(self) -> tuple[str, str]:
+        return self.decimal, self.thousands
+
     def __str__(self) -> str:
         mark = "comma" if self.decimal == "," else "point"
         between = _NAMES.get(self.delimiter or ",", repr(self.delimiter))

@@ -20,7 +20,7 @@ def first_rows(source: Source, names: Sequence[str], number: int, codebook: Code
     """
     rows: list[list[str | None]] = []
     if source._table is not None and names:  # an engine need not send more
-        table = source.table.select(*names).limit(number)
+        table = (source.table if codebook is None else source.rows(codebook)).select(*names).limit(number)
         batches = source.batches(list(names), codebook, table, any_order=True)
     else:
         batches = source.batches(list(names), codebook, any_order=True)

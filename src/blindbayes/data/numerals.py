@@ -36,7 +36,7 @@ def with_points(column: Any, decimal: str, thousands: str = "") -> Any:
     """Return a column of an Arrow batch whose numbers have a decimal point and no separators; other types are unchanged."""
     if pa.types.is_dictionary(column.type):
         return pa.DictionaryArray.from_arrays(column.indices, with_points(column.dictionary, decimal, thousands))
-    if not pa.types.is_string(column.type):
+    if not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
         return column
     if thousands:
         joined = pc.replace_substring_regex(column, THOUSANDS[thousands], "")

@@ -68,6 +68,7 @@ class Source:
     _mapped: bool = field(default=False, repr=False)
     watch: Callable[[int, int, str], None] | None = field(default=None, repr=False)  # receives the progress of counting
     _ended: Callable[[], Any] | None = field(default=None, repr=False)  # for a table in a session that stays open
+    marks: tuple[str, str] = (".", "")  # decimal mark and separator of thousands of numbers that are written as text
 
     def __enter__(self) -> Source:
         return self
@@ -103,7 +104,7 @@ class Source:
 
     def arrow(self, names: Sequence[str], codebook: Codebook | None = None, table: Any = None) -> pa.Table:
         """Return columns of all rows in memory, in any order."""
-        if self._rows is None and not self._decimal_columns(codebook):
+        if self._rows is None and (table is not None or not self._decimal_columns(codebook)):
             return safely(lambda: fetched(plain_columns(self.table if table is None else table, names)))
         parts = [pa.table(batch) for batch in self.batches(names, codebook, table, any_order=True)]
         return pa.concat_tables(parts, promote_options="permissive") if parts else pa.table({name: [] for name in names})
@@ -127,18 +128,18 @@ class Source:
         any_order: bool = False,
         coded: Container[str] = (),
     ) -> Iterator[dict[str, Any]]:
-        """Yield columns by name, in row order, of the source or of `table`, an expression over it.
+        """Yield columns by name, in row order, of the source or of `table`, an expression over `rows`.
 
         With a decimal comma, numeric features of `codebook` get decimal points. `coded` columns may be dictionaries.
         """
         if not any_order:
             self.require_order()
-        marked, dialect = self._decimal_columns(codebook), self.dialect or Dialect()
+        marked = self._decimal_columns(codebook) if table is None else set()
         batches = safely(partial(self._batches, names, table, coded))
         while (batch := safely(partial(next, batches, None))) is not None:
             if batch.num_rows:
                 columns = {name: batch.column(name) for name in names}
-                points = {name: with_points(columns[name], dialect.decimal, dialect.thousands) for name in marked & {*names}}
+                points = {name: with_points(columns[name], *self.marks) for name in marked & {*names}}
                 yield columns | points
 
     def _batches(self, names: Sequence[str], table: Any, coded: Container[str] = ()) -> Iterator[pa.RecordBatch]:
@@ -147,7 +148,7 @@ class Source:
         return fetched_batches(plain_columns(self.table if table is None else table, names), BATCH)
 
     def _decimal_columns(self, codebook: Codebook | None) -> set[str]:
-        if codebook is None or self.dialect is None or (self.dialect.decimal == "." and not self.dialect.thousands):
+        if codebook is None or self.marks == (".", ""):
             return set()
         return {each.name for each in codebook.features if isinstance(each, Numeric)}
 
@@ -155,10 +156,9 @@ class Source:
         """Return the rows as an Ibis table whose numbers have decimal points."""
         marked = [name for name in self._decimal_columns(codebook) if name in self.columns]
         marked = [name for name in marked if self.table[name].type().is_string()]
-        if not marked or self.dialect is None:
+        if not marked:
             return self.table
-        marks = self.dialect.decimal, self.dialect.thousands
-        return self.table.mutate([with_points_there(self.table[name], *marks).name(name) for name in marked])
+        return self.table.mutate([with_points_there(self.table[name], *self.marks).name(name) for name in marked])
 
     def require_columns(self, codebook: Codebook, *, extra_columns: str = "refuse", labels: bool = True) -> None:
         """Raise if the table lacks a column of the codebook, or has an unknown one."""
@@ -228,8 +228,11 @@ def open_table(
         opened = _open_frame(source, lenient=True)
     else:
         opened = open_source(source, table=table, dialect=dialect, spark=spark)
+    is_owned = opened is not source
     if missing:
-        opened = _without_markers(opened, dialect.missing, is_owned=opened is not source)
+        opened = _without_markers(opened, dialect.missing, is_owned=is_owned)
+    if (decimal, thousands) != (".", "") and opened.label != "excel":  # whose numbers have points
+        opened = replace(opened if is_owned else still_open(opened), marks=(decimal, thousands))
     if not map:
         return opened
     try:
@@ -245,7 +248,9 @@ def open_table(
         raise
     columns = tuple(made.columns)
     require_distinct(columns, fold=True)
-    return Source(opened.label, columns, opened.dialect, made, opened._backend, opened is not source, _mapped=True)
+    return Source(
+        opened.label, columns, opened.dialect, made, opened._backend, opened is not source, _mapped=True, marks=opened.marks
+    )
 
 
 def _without_markers(opened: Source, markers: tuple[str, ...], *, is_owned: bool) -> Source:
@@ -344,12 +349,13 @@ def read_public(
                 break
         table = pa.concat_tables(batches) if batches else pa.table({name: pa.array([], pa.string()) for name in source.columns})
     markers = tuple(missing)
-    if (dialect := source.dialect) is not None:
-        # A column of another type was made by a map.
+    if source.dialect is not None or source.marks != (".", ""):
+        # A column of another type was made by a map. A text without these marks remains one, unless all in the file is text.
         texts = {
-            name: with_points(table.column(name), dialect.decimal, dialect.thousands)
+            name: changed
             for name in table.column_names
             if pa.types.is_string(table.schema.field(name).type) and name not in text
+            if (changed := with_points(table.column(name), *source.marks)) != table.column(name) or source.dialect is not None
         }
         markers = markers or _markers_among_numbers(texts.values())
         for name, column in texts.items():
@@ -419,7 +425,7 @@ def _open_path(path: str, dialect: Dialect, table: str | None) -> Source:
     if kind == "csv":
         names, complete = settled(path, dialect)
         require_distinct(names, fold=True)
-        return _checked(Source("csv", names, complete, _rows=partial(csv_batches, path, complete, names)))
+        return _checked(Source("csv", names, complete, _rows=partial(csv_batches, path, complete, names), marks=complete.marks))
     unreadable = f"{path!r} cannot be read as a table"
     if kind == "excel":
         sheet = safely(partial(excel_table, path, table or dialect.sheet, dialect.names), unreadable)
