@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 
 from blindbayes.agent import notices as module
 from blindbayes.agent.agent import Agent
+from blindbayes.agent.store import backup as backups
 from blindbayes.agent.store import inbox
 from blindbayes.crypto.coins import Coins
 from blindbayes.errors import BlindbayesError, ConfigError, PeerLost, PeerProtocolError
@@ -95,6 +97,31 @@ def test_a_revocation_ends_the_wait_of_a_run_at_once_with_site_and_reason(tmp_pa
             await again.done.wait()
             assert again.error is not None
             assert "west: does not take part: it revoked its approval: Board decision" in str(again.error)
+
+    bounded(test)
+
+
+def test_a_restored_site_announces_that_its_approvals_are_gone(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with Office(tmp_path, NAMES) as office:
+            study, north = study_of(office), office.agents["north"]
+            office.net.approve(study, runs=9)
+            home = office.agents["west"].home
+            backups.backup(home, tmp_path / "b", "correct horse battery")
+            for _ in range(3):  # decisions that the backup lacks
+                home.decisions.revoke(study.sha256, why="moved", who="Grace")
+                home.decisions.approve(study, runs=9, who="Grace")
+            await until(lambda: states(north, study)["west"] == "approved")
+            before = home.decisions.standing(study).number
+            await until(lambda: north.notices._answers[study.sha256]["west"].number == before)
+            await office.stop("west")
+            shutil.rmtree(home.folder)
+            office.net.sites["west"].home = backups.restore(tmp_path / "b", home.folder, "correct horse battery")
+            await office.start("west")
+            await until(lambda: states(north, study)["west"] == "revoked")
+            run = north.begin(study.sha256)
+            await run.done.wait()
+            assert "west: does not take part: it revoked its approval: the site came back from a backup" in str(run.error)
 
     bounded(test)
 

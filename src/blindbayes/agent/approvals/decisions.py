@@ -324,6 +324,11 @@ class Decisions:
         if study is not None:
             self._store(study)
 
+    def withdraw(self, study: StudyFile, why: str) -> None:
+        """Revoke an approval in no person's name: a restored site does not know how many runs are left."""
+        self.approvals.revoke(study.sha256, why=why, roster=study.roster.sha256, shared=True)
+        self._store(study)
+
     def refuse(self, study: StudyFile, why: str, *, who: str | None = None, share: bool = True) -> None:
         """Refuse a study. An approval ends, and parties of it learn that, with the reason unless `share` is False."""
         by, reason = self.people.require("refuse", who), require_reason(why)[:MAX_SHARED_REASON]
@@ -361,4 +366,6 @@ class Decisions:
         used = self.approvals.used(study.sha256)
         if state == "approved" and used and not self.approvals.runs_left(study.sha256):
             state = "used up"
-        return Standing(study.sha256, roster, state, reason, len(entries) + used)
+        restored = self.audit.where("event", "restored")  # the numbers after the backup are lost: count on from its time
+        base = int(datetime.fromisoformat(restored[-1]["time"]).timestamp()) if restored else 0
+        return Standing(study.sha256, roster, state, reason, base + len(entries) + used)

@@ -187,7 +187,7 @@ def restore(file: Path, folder: Path, passphrase: str) -> SiteFolder:
         last = home.audit.entries()[-1]
         home.audit.append("restored", of=last["time"], at=last["number"])
         for study in home.approvals.all():
-            home.approvals.revoke(study.sha256, why="the site came back from a backup")
+            home.decisions.withdraw(study, "the site came back from a backup")
         for path in (*draft.rglob("*"), draft):
             sync(path)
         for path in sorted(draft.iterdir(), key=lambda path: path.name == "site.toml"):
