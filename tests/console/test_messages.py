@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from blindbayes.codebook import Categorical, Codebook, Numeric
-from blindbayes.console.strings import in_console
+from blindbayes.console.strings import in_console, linked, on_table_page
 from blindbayes.data import check, count_table, open_table
 from blindbayes.errors import BlindbayesError
 
@@ -55,6 +55,17 @@ def test_a_mistake_is_mended_on_the_page(tmp_path: Path, act: Callable[[Path], o
     shown = in_console(str(refused.value))
     assert words in shown
     assert PROGRAMMING.search(shown) is None, shown
+
+
+def test_several_missing_columns_are_chosen_by_a_link_or_on_the_page_itself(tmp_path: Path) -> None:
+    with pytest.raises(BlindbayesError) as refused:
+        counted(PLAIN.replace("job", "beruf").replace("pay", "<b>"))(tmp_path)
+    shown = in_console(str(refused.value))
+    assert "are missing from the table; choose their columns on the page Table" in shown
+    assert PROGRAMMING.search(shown) is None, shown
+    assert str(linked(f"<i>{shown}")).startswith("&lt;i&gt;")
+    assert 'choose their columns on the page <a href="/table">Table</a>' in linked(shown)
+    assert on_table_page(str(refused.value)).endswith("choose their columns")
 
 
 def test_the_problems_of_a_check_are_too(tmp_path: Path) -> None:

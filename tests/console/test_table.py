@@ -129,7 +129,7 @@ def test_a_messy_table_is_brought_in_by_clicks_from_upload_to_a_dry_run_that_pas
         page.get_by_label("File", exact=True).set_input_files(upload)
         ada.press("Upload")
         ada.says("The file is in the data folder")
-        ada.says("is not UTF-8 text with a header row; choose its encoding on the page Table")  # read at once
+        ada.says("is not UTF-8 text with a header row; choose its encoding, for example Windows")  # read at once
         assert (home.folder / "data" / upload["name"]).read_bytes() == upload["buffer"]
         ada.expected.append("400")
         page.get_by_label("Encoding").select_option("latin-1")
@@ -161,7 +161,7 @@ def test_a_messy_table_is_brought_in_by_clicks_from_upload_to_a_dry_run_that_pas
         expect(page.get_by_label("Leave other columns unread")).to_be_checked()  # though its columns could not be read at first
         page.get_by_label("Leave other columns unread").uncheck()
         ada.press("Check all rows")
-        ada.says("tick 'Leave other columns unread' on the page Table")  # not --ignore-extra
+        ada.says("leave it unread: tick 'Leave other columns unread'")  # not --ignore-extra
         page.get_by_label("Leave other columns unread").check()
         page.get_by_label("Dates of age are written").select_option("YMD")
         ada.press("Check all rows")

@@ -29,7 +29,7 @@ from blindbayes.console.calls import Action, Context, Missing, View, invoke
 from blindbayes.console.forms import urlencoded
 from blindbayes.console.invitations import invitation_of
 from blindbayes.console.organisation import Organisation
-from blindbayes.console.strings import NAVIGATION, NOTICES, STRINGS, in_console, plain
+from blindbayes.console.strings import NAVIGATION, NOTICES, STRINGS, in_console, linked, on_table_page, plain
 from blindbayes.console.uploads import UPLOAD, receive_table
 from blindbayes.console.views import badges
 from blindbayes.errors import BlindbayesError, ConfigError
@@ -83,7 +83,8 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "bytes": _bytes,
     "clock": _clock,
     "day": _day,
-    "here": in_console,
+    "here": lambda message: linked(in_console(message)),
+    "linked": linked,
     "label": describe_label,
     "list_pair": lambda name: (name, name),
     "study_pair": lambda each: (each["study"], each["title"]),
@@ -184,7 +185,8 @@ class Pages:
             except BlindbayesError as error:
                 if action.again is not None and not action.refusal(user):
                     facts = await action.again(Context(self._agent, user), fields)
-                    return self._render(action.again_page, request, 400, x=facts, problem=in_console(str(error)))
+                    words = on_table_page if action.again_page == "table.html" else in_console
+                    return self._render(action.again_page, request, 400, x=facts, problem=words(str(error)))
                 return await self.show_again(request, back, in_console(str(error)))
             if action.page:
                 return self._render(action.page, request, x=result)

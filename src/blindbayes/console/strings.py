@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from markupsafe import Markup, escape
+
 STRINGS = {
     "site": "Site console",
     "new_site": "A new site",
@@ -115,6 +117,11 @@ _IN_CONSOLE = (  # what messages of the readers say to programmers and on the co
     (r'extra_columns = "ignore" under \[rows\] in site\.toml', "tick 'Leave other columns unread' on the page Table"),
     (r"drop it, declare it, or leave it unread: ", "leave it unread: "),
     (
+        r"(?<=are missing from the table; )add or rename them, change the codebook, or derive them by a map: "
+        r"map=\{'NEW': 'OLD'\} \(--map on the command line, \[rows\.map\] in site\.toml\)",
+        "choose their columns on the page Table",
+    ),
+    (
         r"add or rename them, change the codebook, or derive them by a map: map=\{'NEW': 'OLD'\} \(--map on the command line, "
         r"\[rows\.map\] in site\.toml\)",
         "choose its column on the page Table",
@@ -148,6 +155,16 @@ def in_console(message: str) -> str:
     for pattern, words in _IN_CONSOLE:
         message = re.sub(pattern, words, message)
     return message
+
+
+def on_table_page(message: str) -> str:
+    """Return `in_console` of a message that the page Table itself shows."""
+    return re.sub(r",? on the page Table\b", "", in_console(message))
+
+
+def linked(message: str) -> Markup:
+    """Return a message escaped, with a link to the page that it names."""
+    return Markup(str(escape(message)).replace("the page Table", 'the page <a href="/table">Table</a>'))  # noqa: S704 - escaped
 
 
 def plain(value: Any) -> str:

@@ -18,7 +18,7 @@ from blindbayes.agent.table_rules import DATE_PARTS, ORDERS, SPANS, ColumnRule
 from blindbayes.agent.table_setup import TableSettings
 from blindbayes.console.calls import Context, Missing, validated
 from blindbayes.console.records import known_studies
-from blindbayes.console.strings import in_console
+from blindbayes.console.strings import on_table_page
 from blindbayes.console.views import find_study
 from blindbayes.errors import BlindbayesError, ConfigError
 from blindbayes.io.untrusted import convert
@@ -93,7 +93,7 @@ async def table(context: Context, file: str = "", study: str = "") -> dict[str, 
     try:
         return await _facts(context, given, compared=await _compared(context, given))
     except BlindbayesError as error:
-        return await _facts(context, given, unread=in_console(str(error)))
+        return await _facts(context, given, unread=on_table_page(str(error)))
 
 
 async def _facts(context: Context, given: TableSettings, **more: Any) -> dict[str, Any]:
@@ -171,7 +171,7 @@ async def preview(context: Context, request: TableSettings) -> dict[str, Any]:
     shown = await asyncio.to_thread(table_setup.preview, home, request, study, context.agent.name)
     context.log("rows shown", rows=len(shown["plain"]["rows"]), columns=len(request.show))
     if shown.get("problem"):
-        shown["problem"] = in_console(shown["problem"])
+        shown["problem"] = on_table_page(shown["problem"])
     return await _facts(context, request, compared=await _compared(context, request), preview=shown)
 
 
