@@ -10,16 +10,22 @@ import numpy as np
 import pytest
 
 from blindbayes import Codebook, Estimation, Privacy, RowStudy, load
-from blindbayes.codebook import Categorical
+from blindbayes.codebook import Categorical, Numeric
 from blindbayes.crypto.coins import Coins
+from blindbayes.disclosure.plain import plain_words
 from blindbayes.dp.accounting.ledger import Ledger
 from blindbayes.dp.distributed.noise_shares import PrivacyUnit
 from blindbayes.dp.distributed.noisy_evaluation import NoisyEvaluation, possible
+from blindbayes.dp.distributed.whole_noise import WholeNoise
 from blindbayes.errors import DataError, PrivacyError
 from blindbayes.statistics.evaluation import Evaluation
+from blindbayes.study.simulation.site import MemorySite
+from blindbayes.study.tasks.sum_plan import Sum
+from blindbayes.study.tasks.sums import SumTask
 from study.test_study_evaluation import BOOK, STUDY, TABLES
 
 PRIVATE = STUDY.replace(privacy=Privacy(epsilon=2.0))
+COARSE = BOOK.with_features((BOOK.features[0], Numeric("age", 0, 120, 1.0, bins=2), Numeric("pulse", 30, 200, 1.0, bins=2)))
 THREE = Codebook("y", ("a", "b", "c"), (Categorical("x", ("u", "v")),), max_rows=100_000)
 
 
@@ -164,3 +170,32 @@ def test_a_recalibrated_model_does_not_repeat_the_statement_of_its_parent(tmp_pa
     assert parent["privacy"]["statement"]["epsilon"] == 2.0
     assert own["privacy"] is None
     load(folder / "recalibrated.json")
+
+
+def asked_of(study: RowStudy) -> tuple[Sum, list[str]]:
+    """What staff read before they approve: the plan of training, and the study's assumptions and plain words."""
+    task = study.task_class(study.task_class.agree_locally(study, {name: MemorySite(name) for name in TABLES}))
+    assert isinstance(task, SumTask)
+    return task.sum, [*task.disclosure.assumptions, *plain_words(task.disclosure).cheating]
+
+
+@pytest.mark.parametrize("folds", [0, 3])
+def test_an_evaluation_after_whole_noise_says_that_it_relies_on_shares_of_others(folds: int) -> None:
+    """Training may count on nobody else; the sum of evaluations always has noise in shares, which others have to bring."""
+    estimation = Estimation(folds=folds) if folds else STUDY.estimation
+    study = PRIVATE.replace(estimation=estimation, privacy=Privacy(epsilon=1.0), codebook=COARSE)
+    training, asked = asked_of(study)
+    assert isinstance(training.noise, WholeNoise)
+    if folds:
+        statement = study.cross_validate(TABLES, coins=Coins.seeded(bytes(32))).statement
+    else:
+        trained = study.simulate(TABLES, coins=Coins.seeded(bytes(32)))
+        assert "their own site alone" in trained.statement
+        statement = study.evaluate(trained, TABLES, coins=Coins.seeded(bytes(32))).statement
+    assert "their own site alone" not in statement
+    assert "At least 67% of the parties follow the protocol, add their noise" in statement
+    assert any("At least 67% of the parties" in each for each in asked)  # what staff approve holds for every sum
+    assert any("at least 67% of the sites" in each for each in asked)
+    assert "in evaluations 0.666667 of the sites are relied on" in training.relied_on
+    _, asked = asked_of(study.replace(estimation=Estimation()))
+    assert not any("67%" in each for each in asked)

@@ -7,7 +7,7 @@ from fractions import Fraction
 import pandas as pd
 import pytest
 
-from blindbayes import Limits, Privacy, RowStudy
+from blindbayes import Estimation, Limits, Privacy, RowStudy
 from blindbayes.codebook import Categorical, Codebook, IdPart, IdRecipe
 from blindbayes.dp.distributed.noise_shares import DistributedNoise
 from blindbayes.dp.distributed.whole_noise import WholeNoise
@@ -56,6 +56,9 @@ def test_a_result_says_at_how_many_sites_a_person_is_protected() -> None:
     assert "up to 3 sites together" in every
     assert "declared, not checked" in every
     assert "one person with at most 3 records" in every
+    two = study(rows_per_person=1, sites_per_person=2).simulate({name: sites[name] for name in ("north", "south")}).statement
+    assert "their own site alone" in two
+    assert "For a person with rows at several sites it relies on each of these sites" in two
     each = study(rows_per_person=1).simulate(sites).statement
     assert "at k sites the loss is up to k times epsilon" in each
 
@@ -67,3 +70,13 @@ def test_sites_of_a_person_need_a_bound_on_rows_and_noise() -> None:
         Privacy(rows_per_person=1, sites_per_person=2)
     with pytest.raises(ConfigError, match="sites_per_person"):
         study(rows_per_person=1, sites_per_person=0)
+
+
+def test_an_evaluation_says_at_how_many_sites_a_person_is_protected() -> None:
+    rows = pd.DataFrame({"patient": [f"p{at}" for at in range(90)], "smoker": ["no", "yes"] * 45, "drug": ["a", "b", "c"] * 30})
+    sites = dict.fromkeys(("north", "south", "west"), rows.assign(ill=["no", "yes"] * 45))
+    noisy = study(rows_per_person=1, sites_per_person=3).replace(estimation=Estimation(held_out=0.3))
+    statement = noisy.evaluate(noisy.simulate(sites), sites).statement
+    assert "one person with at most 3 records" in statement
+    assert "up to 3 sites together" in statement
+    assert "declared, not checked" in statement

@@ -141,6 +141,6 @@ def _collusion(opens: Disclosure, withstood: Withstood) -> list[str]:
         lines.append(
             f"{withstood.trusted[:1].upper()}{withstood.trusted[1:]} must stay honest, or this site's numbers can be read."
         )
-    if opens.epsilon and withstood.honest_fraction < 1:
+    if opens.epsilon and 0 < withstood.honest_fraction < 1:
         lines.append(f"The noise is enough if at least {withstood.honest_fraction:.0%} of the sites add their part of it.")
     return lines

@@ -36,7 +36,7 @@ class Withstood:
     contributors: int
     deviating: bool  # also if they deviate from the protocol
     trusted: str = ""  # a role that must not be among them
-    honest_fraction: float = 1.0  # of the parties, which the noise relies on
+    honest_fraction: float = 1.0  # of the parties, whose noise a site relies on; 0: on its own alone
 
 
 @dataclass(frozen=True, slots=True)

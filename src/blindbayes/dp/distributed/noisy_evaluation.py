@@ -21,7 +21,7 @@ from blindbayes.codebook import Codebook
 from blindbayes.crypto.coins import Coins
 from blindbayes.dp.accounting.statement import NOT_PROTECTED, PrivacyStatement, Setting
 from blindbayes.dp.distributed.noise_shares import DistributedNoise, PrivacyUnit
-from blindbayes.dp.distributed.noisy_sum import REFUSALS, ReleaseOfShares
+from blindbayes.dp.distributed.noisy_sum import REFUSALS, SEVERAL_RECORDS, ReleaseOfShares
 from blindbayes.dp.release.intervals import DRAWS, draw_by_law
 from blindbayes.dp.release.private_fit import data_domain
 from blindbayes.errors import DataError
@@ -82,8 +82,10 @@ class NoisyEvaluation(ReleaseOfShares):
             opened.append(replace(value, intervals=_intervals(draws)))
         return opened
 
-    def statement(self, trust: str, composition: str, tuning: str | None = None) -> PrivacyStatement:
-        """Return the guarantee, under the trust that the study states."""
+    def statement(
+        self, trust: str, composition: str, persons: str = SEVERAL_RECORDS, tuning: str | None = None
+    ) -> PrivacyStatement:
+        """Return the guarantee, under the trust that the study states. `persons` says how far persons are protected."""
         classes = len(self.codebook.classes)
         return PrivacyStatement.for_release(
             self,
@@ -95,7 +97,7 @@ class NoisyEvaluation(ReleaseOfShares):
             setting=Setting(
                 trust_model=trust,
                 composition=composition,
-                not_protected=f"{NOT_PROTECTED} {REFUSALS}",
+                not_protected=f"{NOT_PROTECTED} {REFUSALS} {persons}",
                 post_processing=_POST_PROCESSING,
                 model="Federated",
                 drawn_in=(type(self.noise).__module__,),

@@ -30,7 +30,7 @@ from blindbayes.disclosure.value import Disclosure, Output
 from blindbayes.dp.accounting.statement import Deployment
 from blindbayes.dp.distributed.noise_shares import PrivacyUnit
 from blindbayes.dp.distributed.noisy_evaluation import NoisyEvaluation
-from blindbayes.dp.distributed.noisy_sum import NoisySum
+from blindbayes.dp.distributed.noisy_sum import NoisySum, persons_words
 from blindbayes.dp.noise.exact_events import budget_floor
 from blindbayes.errors import ConfigError, DataError, PeerProtocolError, PrivacyError
 from blindbayes.io.untrusted import markdown
@@ -307,8 +307,10 @@ class EvaluationTask(SumTask):
             *self._conclusions,
         ]
         facts: dict[str, Any] = {"study": sha256, "protocol": self.name, "opened": setting.label, "evaluated on": self._what}
-        if self.noisy is not None and self.plan is not None:
-            lines.append(self.noisy.statement(describe_trust(self.sum, self.plan), self._composition, privacy.tuning_note).text)
+        if self.noisy is not None:
+            persons = persons_words(privacy.rows_per_person, privacy.sites_per_person)
+            trust = describe_trust(self.sum, self.noisy.noise)
+            lines.append(self.noisy.statement(trust, self._composition, persons, privacy.tuning_note).text)
             facts |= {"epsilon": privacy.epsilon, "delta": privacy.delta}
         follows = (*follows_from_sum(self.name, setting, len(total.included)), *self._conclusions)
         return {
@@ -342,6 +344,11 @@ class EvaluationTask(SumTask):
         training = super().disclosure
         outputs = self._outputs(training.learners)
         return replace(training, outputs=outputs, conclusions=self._conclusions, site_figures=self.by_site.detail)
+
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        """What the promise rests on: of two sums, what the one in shares does."""
+        return () if self.noisy is None else (describe_trust(self.sum, self.noisy.noise),)
 
     def _outputs(self, learners: tuple[str, ...]) -> tuple[Output, ...]:
         return self.further_outputs(learners)[:1]

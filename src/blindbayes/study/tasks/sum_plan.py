@@ -82,9 +82,16 @@ class Sum:
     @property
     def relied_on(self) -> str:
         """The sites that the promise relies on, in a few words."""
-        if isinstance(self.noise, WholeNoise):
-            return "no other site is relied on: each adds to its own counts all the noise that its people need"
-        return f"{self.study.privacy.honest_fraction:g} of the sites are relied on to add their noise"
+        shares = f"{self.study.privacy.honest_fraction:g} of the sites are relied on to add their noise"
+        if not isinstance(self.noise, WholeNoise):
+            return shares
+        whole = "no other site is relied on: each adds to its own counts all the noise that its people need"
+        return f"in training {whole}; in evaluations {shares}" if self.is_evaluated else whole
+
+    @property
+    def is_evaluated(self) -> bool:
+        """Whether the study has sums of evaluations too, whose noise is always in shares."""
+        return bool(self.study.estimation.held_out or self.study.estimation.folds)
 
     @property
     def law(self) -> type[DistributedNoise]:

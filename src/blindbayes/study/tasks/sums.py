@@ -19,7 +19,7 @@ from blindbayes.disclosure.charges import Charge
 from blindbayes.disclosure.value import Disclosure, Leaving, Output, RowSum, SumForm, Withstood
 from blindbayes.dp.accounting.statement import PrivacyStatement
 from blindbayes.dp.distributed.noise_shares import dishonest
-from blindbayes.dp.distributed.noisy_sum import NoisySum, persons_words
+from blindbayes.dp.distributed.noisy_sum import NoisySum, SumNoise, persons_words
 from blindbayes.dp.distributed.plausibility import require_possible
 from blindbayes.dp.distributed.whole_noise import WholeNoise
 from blindbayes.errors import BlindbayesError, ConfigError, DataError, PeerProtocolError
@@ -249,7 +249,7 @@ class SumTask(CountingTask):
         study = self.study
         releases = "1 release of this study adds" if runs == 1 else f"{runs} releases of this study add"
         statement = plan.statement(
-            trust=self.disclosure.assumptions[0],
+            trust=describe_trust(self.sum, plan.noise),
             composition=f"{releases} up to epsilon = {spent[0]:g}, delta = {spent[1]:g}"
             + (
                 " for one stay of a record in a site's table: each release but the first reveals changes alone. One whose "
@@ -291,14 +291,30 @@ class SumTask(CountingTask):
             row_sum=RowSum(SumForm.EXACT if self.plan is None else SumForm.NOISY, setting.quorum_size),
             epsilon=study.privacy.epsilon or 0.0,
             delta=study.privacy.delta,
-            assumptions=() if self.plan is None else (describe_trust(self.sum, self.plan),),
+            assumptions=self.assumptions,
             deviation=coalition_sentences(self.name, coalition, len(setting.contributors)),
             leaving=Leaving.READABLE if coalition is None else Leaving.HIDDEN,
-            withstands=_withstood(coalition, setting, study.privacy.honest_fraction),
+            withstands=_withstood(coalition, setting, self.relied_fraction),
             unit="person" if study.privacy.rows_per_person is not None else study.privacy.unit,
             site_figures=study.estimation.site_figures,
             unsafe=(*self.protocol.unsafe(setting), *([self.site_cells.unsafe] if self.site_cells.unsafe else [])),
         )
+
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        """What the promise of every noisy sum of the study rests on."""
+        if self.plan is None:
+            return ()
+        training = describe_trust(self.sum, self.plan.noise)
+        if not (isinstance(self.plan.noise, WholeNoise) and self.sum.is_evaluated):
+            return (training,)
+        return (training, f"Evaluations have noise in shares. {_trust_in_shares(self.sum, self.sum.honest)}")
+
+    @property
+    def relied_fraction(self) -> float:
+        """The fraction of the parties whose noise a site relies on; 0: on its own alone."""
+        own_alone = isinstance(self.sum.noise, WholeNoise) and not self.sum.is_evaluated
+        return 0.0 if own_alone else self.study.privacy.honest_fraction
 
     @property
     def site_cells(self) -> SiteCells:
@@ -398,8 +414,21 @@ def _withstood(coalition: Coalition | None, setting: SumSetup, honest_fraction: 
     return Withstood(others, size, deviating, coalition.trusted, honest_fraction)
 
 
-def describe_trust(planned: Sum, plan: NoisySum) -> str:
-    """Describe whom the promise relies on, and how far."""
+def describe_trust(planned: Sum, noise: SumNoise) -> str:
+    """Describe whom the promise of a sum with that noise relies on, and how far."""
+    if not isinstance(noise, WholeNoise):
+        return _trust_in_shares(planned, noise.honest)
+    several = (planned.study.privacy.sites_per_person or 1) > 1
+    return (
+        "Each site adds to its own counts all the noise that its people need, before anything leaves it: for them the "
+        "promise relies on their own site alone, which follows the protocol and keeps its noise to itself, whatever all "
+        "other parties do and learn. "
+        + ("For a person with rows at several sites it relies on each of these sites. " if several else "")
+        + "What each site's noisy counts are is hidden by the protocol's cryptography, on which epsilon does not rest."
+    )
+
+
+def _trust_in_shares(planned: Sum, honest: int) -> str:
     study, setting, smallest = planned.study, planned.setting, planned.smallest
     size = len(setting.contributors)
     corrupt, deviates = dishonest(size, study.privacy.honest_fraction), registry.load(study.protocol).resists(setting)
@@ -407,17 +436,10 @@ def describe_trust(planned: Sum, plan: NoisySum) -> str:
     chance = f"2^{math.ceil(math.log2(smallest.failure))}" if smallest.failure else ""
     graph = f", up to a chance of {chance} over the random graph" if chance else ""
     fraction = f"{study.privacy.honest_fraction:.0%}"
-    if isinstance(plan.noise, WholeNoise):
-        return (
-            "Each site adds to its own counts all the noise that its people need, before anything leaves it: for them the "
-            "promise relies on their own site alone, which follows the protocol and keeps its noise to itself, whatever all "
-            "other parties do and learn. What each site's noisy counts are is hidden by the protocol's cryptography, on which "
-            "epsilon does not rest."
-        )
     return (
         f"At least {fraction} of the parties follow the protocol, add their noise and keep it to themselves; up to "
         f"{corrupt} of {size} may deviate and collude, and the party that opens the sum may {reader}. Every sum that they can "
-        f"have opened holds at least {smallest.honest} honest shares{graph}: calibrated to {plan.noise.honest}. A party that "
+        f"have opened holds at least {smallest.honest} honest shares{graph}: calibrated to {honest}. A party that "
         "takes its own share off the sum counts among the others. Fewer honest shares give less. That nothing but such a "
         "sum is seen is computational: it rests on the protocol's cryptography."
     )
