@@ -14,12 +14,14 @@ from blindbayes.wire import VERSION as WIRE
 ENVELOPE = 2
 LINK = 1
 JOURNAL = 1
+NOISE = 2  # what the parties of a sum add to it: shares of one law rely on the others to add theirs
 PROTOCOLS = 1  # messages and roles of any protocol
 VERSIONS: Mapping[str, str] = {
     "blindbayes": __version__,
     "envelope": str(ENVELOPE),
     "journal": str(JOURNAL),
     "link": str(LINK),
+    "noise": str(NOISE),
     "protocols": str(PROTOCOLS),
     "wire": str(WIRE),
 }
