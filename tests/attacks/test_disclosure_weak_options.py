@@ -32,6 +32,7 @@ def study(
     sites: int = 6,
     protocol: str = "masked_sum",
     quorum: int | None = None,
+    min_cell: int = 0,
     **fields: Any,
 ) -> StudyFile:
     parties = tuple(Party(f"site{number}", f"{number:064x}") for number in range(1, sites + 1))
@@ -40,7 +41,7 @@ def study(
         hosts = StudyFile.make(RowStudy(BOOK, protocol=protocol, options=options or {}), "x", parties).hosts
     return make_study_file(
         BOOK, title="weak", parties=parties, protocol=protocol, hosts=hosts, options=options or {},
-        limits=Limits(quorum=quorum), **fields,
+        limits=Limits(quorum=quorum, min_cell=min_cell), **fields,
     )  # fmt: skip
 
 
@@ -91,12 +92,16 @@ def test_the_dealer_is_named_as_one_who_reads_all_with_the_miner() -> None:
 
 
 def test_the_promise_is_told_whole() -> None:
-    private = study(privacy=Privacy(epsilon=2.0, delta=1e-6, honest_fraction=0.5, unit="party", party_rows=100))
-    told = approval_of(private).promise
-    assert (told["epsilon"], told["delta"]) == (2.0, 1e-6)
-    assert "at most 100" in told["unit"]
-    assert "two-sided geometric" in told["mechanism"] or "Skellam" in told["mechanism"]
-    assert "0.5" in told["honest_fraction"]
+    privacy = Privacy(epsilon=2.0, delta=1e-6, honest_fraction=0.5, unit="party", party_rows=100)
+    private = study(privacy=privacy)
+    told, hidden = (approval_of(each).promise for each in (private, study(privacy=privacy, min_cell=5)))
+    for promise in (told, hidden):
+        assert (promise["epsilon"], promise["delta"]) == (2.0, 1e-6)
+        assert "at most 100" in promise["unit"]
+    assert "whole at every party" in told["mechanism"]
+    assert "no other site is relied on" in told["honest_fraction"]
+    assert "two-sided geometric" in hidden["mechanism"] or "Skellam" in hidden["mechanism"]
+    assert "0.5" in hidden["honest_fraction"]
     changed = {each.name for each in approval_of(private).changed}
     assert changed == {f"privacy.{name}" for name in ("epsilon", "delta", "honest_fraction", "unit", "party_rows")}
 
