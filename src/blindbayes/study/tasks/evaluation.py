@@ -347,7 +347,7 @@ class EvaluationTask(SumTask):
 
     @property
     def assumptions(self) -> tuple[str, ...]:
-        """What the promise rests on: of two sums, what the one in shares does."""
+        """The grounds of the promise: of two sums, those of the one in shares."""
         return () if self.noisy is None else (describe_trust(self.sum, self.noisy.noise),)
 
     def _outputs(self, learners: tuple[str, ...]) -> tuple[Output, ...]:

@@ -90,7 +90,7 @@ class Sum:
 
     @property
     def is_evaluated(self) -> bool:
-        """Whether the study has sums of evaluations too, whose noise is always in shares."""
+        """True if the study has sums of evaluations too, whose noise is always in shares."""
         return bool(self.study.estimation.held_out or self.study.estimation.folds)
 
     @property

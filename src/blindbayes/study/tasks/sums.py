@@ -302,7 +302,7 @@ class SumTask(CountingTask):
 
     @property
     def assumptions(self) -> tuple[str, ...]:
-        """What the promise of every noisy sum of the study rests on."""
+        """The grounds of the promise of every noisy sum of the study."""
         if self.plan is None:
             return ()
         training = describe_trust(self.sum, self.plan.noise)
