@@ -6,13 +6,16 @@ import math
 from dataclasses import replace
 from fractions import Fraction
 from itertools import product
+from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from blindbayes import Limits, Privacy, RowStudy
 from blindbayes.codebook import Categorical, Codebook, Numeric
 from blindbayes.crypto.coins import Coins
+from blindbayes.dp.accounting.ledger import Ledger
 from blindbayes.dp.distributed.noise_shares import DistributedNoise, PrivacyUnit
 from blindbayes.dp.distributed.noisy_sum import NoisySum
 from blindbayes.dp.distributed.whole_noise import WholeNoise
@@ -141,3 +144,20 @@ def test_the_kind_of_noise_with_less_of_it_is_taken() -> None:
     ages = Codebook("c", ("a", "b"), tuple(Numeric(f"x{at}", 0, 100) for at in range(3)), max_rows=10**6)
     fine = NoisySum.make(ages, epsilon=8.0, honest=2, parties=3, rows=10**5)
     assert isinstance(fine.noise, DistributedNoise)  # of many cells a K-norm has hardly less noise than shares
+
+
+def test_a_total_with_whole_noise_is_no_base_of_a_sum_in_shares(tmp_path: Path) -> None:
+    """Their words mean different things. It is refused before anybody pays."""
+    rows = pd.DataFrame({"x": ["u", "v"] * 40, "y": ["u", "v", "v", "w"] * 20, "z": ["p", "q", "r", "r"] * 20})
+    rows["c"] = ["a", "b", "b", "b"] * 20
+    study = RowStudy(BOOK, privacy=Privacy(epsilon=1.0), limits=Limits(min_parties=2))
+    few, many = ("p0", "p1"), tuple(f"p{at}" for at in range(12))
+    base = study.simulate(dict.fromkeys(few, rows))
+    ledgers = {name: tmp_path / name for name in many}
+    for path in ledgers.values():
+        Ledger.create(path, epsilon=5)
+    assert isinstance(Sum.make(study, many).noise, DistributedNoise)
+    with pytest.raises(ConfigError, match="planned otherwise"):
+        study.simulate(dict.fromkeys(many, rows), base=base, ledgers=ledgers)
+    assert not any(Ledger(path).balance().spent_epsilon for path in ledgers.values())
+    assert study.simulate(dict.fromkeys(few, rows), base=base).runs == 2

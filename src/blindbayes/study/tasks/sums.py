@@ -166,6 +166,10 @@ class SumTask(CountingTask):
             raise ConfigError("a study with epsilon does not go on from one without, or the other way round")
         if base.statistics is None or base.statistics.codebook != self.counting:
             raise ConfigError("the earlier result has another codebook, or was planned otherwise")
+        if self.plan is not None and base.total is not None and len(base.total) != self.plan.length:
+            raise ConfigError(
+                "the noise of the earlier result was planned otherwise, for another number of sites: run without a base"
+            )
 
     def _opened(self, total: Total, outcome: Outcome, base: PreviousTotal | None) -> Result:
         setting, plan, sha256 = self.setting, self.plan, self.agreement.sha256
