@@ -1,8 +1,9 @@
 """What two exact sums show of one person if their studies split the same table by other identifiers.
 
-A row is held out by a keyed hash of its person's identifier. A study whose identifier is normalised in another way, or that has
-other columns and no identifier, hashes other texts: of those persons alone whose identifier is written so that the two rules
-differ. With the same `held_out` the sums then differ by such a person, whose values their difference shows.
+A row is held out by a keyed hash of its person's identifier, or, if it has none, of its columns. A study whose identifier is
+normalised in another way, or that has other columns, hashes other texts: of those persons alone whose identifier is written so
+that the two rules differ, or who have none. With the same `held_out` the sums then differ by such a person, whose values their
+difference shows.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ def book(rule: str | None, columns: int = 1) -> Codebook:
     return Codebook("y", ("a", "b"), (*features, Numeric("n", 0, 100)), max_rows=1000, identifier=recipe)
 
 
-def rows(odd: str) -> pd.DataFrame:
-    """Return rows of which one has an identifier that is not made of digits, and a class of its own."""
+def rows(odd: str | None) -> pd.DataFrame:
+    """Return rows of which one has an identifier that is not made of digits, or none, and a class of its own."""
     frame = pd.DataFrame({"id": [str(1000 + at) for at in range(60)], "y": "a", "f0": "u", "f1": "u", "n": range(60)})
     frame.loc[len(frame)] = [odd, "b", "v", "v", 60]
     return frame
@@ -47,12 +48,23 @@ def test_the_difference_of_two_splits_is_one_person() -> None:
     assert {tuple(each) for each in shown} == {(0, 0), (0, 1), (0, -1)}  # nobody else moves
 
 
+def test_the_difference_of_two_sets_of_columns_is_a_person_without_an_identifier() -> None:
+    shown = []
+    for at in range(40):
+        frame = rows(None).assign(n=[*range(60), at])
+        books = book("exact"), book("exact", columns=2)
+        counted = [count_table(frame, each, split=Split(0.3, False, bytes(32)), extra_columns="ignore") for each in books]
+        shown.append((counted[0].class_counts - counted[1].class_counts).tolist())
+    assert {tuple(each) for each in shown} == {(0, 0), (0, 1), (0, -1)}
+
+
 @pytest.mark.parametrize(
     ("first", "later", "estimation"),
     [
         (book("exact"), book("text"), Estimation(held_out=0.3)),
         (book("exact"), book(None), Estimation(held_out=0.3)),
         (book(None), book(None, columns=2), Estimation(held_out=0.3)),
+        (book("exact"), book("exact", columns=2), Estimation(held_out=0.3)),
     ],
 )
 def test_a_site_refuses_an_exact_sum_of_another_split(

@@ -285,8 +285,8 @@ def one_floor(request: RunRequest, records: Records) -> None:
 
 @_check(
     "All exact sums of a table count the same rows, under any codebook: the study chooses them (held_out, folds, "
-    "rows_per_person, the identifier by which they are split, the cohort of an OMOP database), and two choices may differ "
-    "by one person.",
+    "rows_per_person, the identifier and the columns by which they are split, the cohort of an OMOP database), and two choices "
+    "may differ by one person.",
     "exact_sum",
 )
 def one_selection(request: RunRequest, records: Records) -> None:
@@ -300,8 +300,8 @@ def one_selection(request: RunRequest, records: Records) -> None:
         raise PrivacyError(
             f"the table {vector.table!r} is in an exact sum of other rows (run {others[0].run[:16]}): two choices of rows may "
             "differ by one person, whose values the difference of the sums would show. Take held_out, folds, rows_per_person, "
-            "[identifier] (without one, the columns) and [omop.cohort] of the earlier study, allow it with changed_data under "
-            f"[policy] in site.toml, or take {NOISE}"
+            "[identifier], the columns and [omop.cohort] of the earlier study, allow it with changed_data under [policy] in "
+            f"site.toml, or take {NOISE}"
         )
 
 

@@ -326,9 +326,12 @@ def _folds(study: StudyFile) -> str:
 
 
 def _units(study: StudyFile) -> object:
-    """Return what is hashed to split a table: the identifier, or the columns of a row. Others split it in another way."""
+    """Return what is hashed to split a table: the identifier, and the columns, for rows that have no identifier.
+
+    Others split it in another way. Columns of an OMOP database are what the codebook makes them.
+    """
     book = study.book
-    return (*book.names, book.target) if book.identifier is None else book.identifier
+    return book.identifier, book.names, book.target, book.omop
 
 
 def _hash(facts: object) -> str:
