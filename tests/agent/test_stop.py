@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from blindbayes.agent.agent import Agent
+from blindbayes.agent.runs import role_runner
 from blindbayes.agent.runs.state import StopLatch
 from blindbayes.agent.store.folder import sole_agent
 from blindbayes.cli import main
@@ -193,3 +195,42 @@ def test_a_run_whose_table_is_still_read_is_stopped_for_the_others_at_once(
                 south.begin("0" * 64)
 
     bounded(test, wall=True)  # a thread waits for the run
+
+
+def test_a_thread_that_still_decides_when_its_agent_ends_charges_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It went on after the site's lock was free: the next agent could decide at the same time, about another set of sites."""
+    arrived, go_on, over = threading.Event(), threading.Event(), threading.Event()
+    first_step = role_runner.RoleRunner.before_first_step
+
+    def slowly(self: role_runner.RoleRunner) -> None:
+        if self.name == "south" and not over.is_set():
+            arrived.set()
+            go_on.wait(60)
+            try:
+                first_step(self)
+            finally:
+                over.set()
+        else:
+            first_step(self)
+
+    monkeypatch.setattr(role_runner.RoleRunner, "before_first_step", slowly)
+
+    async def test() -> None:
+        async with Office(tmp_path, NAMES) as office:
+            study = noisy_study(office)
+            south = office.agents["south"]
+            run = south.begin(study.sha256)
+            await asyncio.to_thread(arrived.wait, 60)
+            await office.stop("south")
+            go_on.set()
+            assert await asyncio.to_thread(over.wait, 60)
+            assert not south.home.ledger.has_paid(run.run_id)
+            assert "computing" not in log_of(south, run.run_id)
+            again = await office.start("south")  # which takes the run up, and pays for it
+            await again.runs[run.run_id].done.wait()
+            assert again.runs[run.run_id].state == "done"
+            assert again.home.ledger.charges_of(study.sha256) == 1
+
+    bounded(test)

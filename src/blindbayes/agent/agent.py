@@ -115,6 +115,8 @@ class Agent:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         for run in self.runs.values():
+            # A thread goes on when its task is cancelled: it must not decide while another agent of the site does.
+            await asyncio.to_thread(run.latch.shut, RunStopped("the agent ended"))
             for role in run.roles.values():
                 await role.close()
         await self.router.courier.stop()

@@ -91,3 +91,8 @@ class StopLatch:
                 raise ConfigError("the run has ended here, or was stopped before")
             write()
             self._closed = error
+
+    def shut(self, error: RunStopped) -> None:
+        """Close the latch of a run that goes on at the next start, or is over: a thread that still computes changes nothing."""
+        with self._lock:
+            self._closed = self._closed or error
