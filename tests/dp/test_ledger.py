@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import multiprocessing
 import os
+import random
 import signal
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -17,7 +20,7 @@ import pytest
 
 from blindbayes import Categorical, Codebook
 from blindbayes.dp.accounting import ledger as ledger_code
-from blindbayes.dp.accounting.accountant import Spend, zcdp_epsilon
+from blindbayes.dp.accounting.accountant import Account, Spend, zcdp_epsilon
 from blindbayes.dp.accounting.ledger import Head, Ledger
 from blindbayes.dp.accounting.sensitivity import Sensitivity, SensitivityBlock
 from blindbayes.dp.noise.mechanisms import make
@@ -542,3 +545,77 @@ def test_a_later_budget_with_another_composition_is_refused(path: Path) -> None:
     ledger._chain.append("budget", {**fields, "composition": "zcdp"})
     with pytest.raises(LedgerError, match="another adjacency or composition"):
         Ledger(path).balance()
+
+
+def walked(path: Path) -> tuple[Account, dict[str, Any], int]:
+    """Return all charges of a ledger in one account, its last budget and the number of torn lines, from the file's lines."""
+    lines = [json.loads(line) for line in path.read_bytes().split(b"\n") if line.startswith(b"{") and line.endswith(b"}")]
+    charges = [
+        Spend(Fraction(e["epsilon"]), Fraction(e["delta"]), e.get("rho"), partition=e.get("partition"), part=e.get("part"))
+        for e in lines
+        if e["kind"] == "charge"
+    ]
+    budget = [each for each in lines if each["kind"] == "budget"][-1]
+    return Account(budget["adjacency"], budget["composition"], charges), budget, sum(e["kind"] == "torn" for e in lines)
+
+
+@pytest.mark.parametrize("composition", ["basic", "zcdp"])
+@pytest.mark.parametrize("seed", range(2))
+def test_sums_that_are_kept_equal_a_walk_over_all_charges(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, composition: Any, seed: int
+) -> None:
+    """To the last bit, whoever wrote in between: two objects, dead writers, rehearsals, later budgets, parts of a partition."""
+    monkeypatch.setattr(ledger_code, "_STEP", 4)
+    draw, path = random.Random(seed), tmp_path / "ledger"
+    Ledger.create(path, epsilon=3 if composition == "basic" else 1, delta="1e-3", composition=composition)
+    ledgers, refused = (Ledger(path), Ledger(path)), 0
+    for _ in range(60 if composition == "basic" else 24):  # a conversion of zCDP is a bisection
+        ledger, chance = draw.choice(ledgers), draw.random()
+        if draw.random() < 0.1:
+            with path.open("ab") as file:
+                file.write(b'{"epsilon":"0.1","kind":"charge"')
+        epsilon, rho = Fraction(draw.randint(1, 30), draw.choice([70, 100, 330])), draw.choice([None, draw.random() / 50])
+        part = {"partition": draw.choice("PQ"), "part": draw.choice("123")} if chance < 0.3 else {}
+        asked = Spend(epsilon, Fraction(draw.randint(0, 3), 10**6), rho, **part)
+        account, budget, _ = walked(path)
+        fits = account.with_(asked).fits(Fraction(budget["epsilon"]), Fraction(budget["delta"]))
+        if chance > 0.9:
+            ledger.set_budget(epsilon=Fraction(budget["epsilon"]) + Fraction(draw.randint(-1, 2), 9), delta="1e-3", reason="r")
+        elif chance > 0.8:
+            ledger.book(draw.randint(1, 9) / 100, 0.0, purpose="perhaps")
+        else:
+            with ledger_module.rehearsal(), contextlib.suppress(PrivacyError):
+                ledger.charge(asked, unit="one record", purpose="a dry run")
+            try:
+                ledger.charge(asked, unit="one record", purpose="release")
+                was_paid = True
+            except PrivacyError:
+                was_paid, refused = False, refused + 1
+            assert was_paid == fits
+        account, budget, torn = walked(path)
+        now = draw.choice(ledgers).balance()
+        assert (now.basic_epsilon, now.basic_delta) == account.basic()
+        assert (now.charges, now.torn, now.epsilon) == (len(account.spends), torn, Fraction(budget["epsilon"]))
+        expected = float(account.basic()[0]) if composition == "basic" else account.epsilon(float(budget["delta"]) / 2)
+        assert now.spent_epsilon == expected
+    assert refused > 0
+    assert now.charges > 5
+
+
+def test_threads_that_share_one_ledger_spend_its_budget_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ledger_code, "_STEP", 3)
+    ledger = Ledger.create(tmp_path / "ledger", epsilon=1)
+
+    def pay(_: int) -> int:
+        paid = 0
+        for _ in range(5):
+            with contextlib.suppress(PrivacyError):
+                ledger.charge(Spend(Fraction(1, 7)), unit="one record", purpose="release")
+                paid += 1
+            assert ledger.balance().basic_epsilon <= 1
+        return paid
+
+    with ThreadPoolExecutor(4) as pool:
+        assert sum(pool.map(pay, range(4))) == 7
+    assert ledger.balance() == Ledger(ledger.path).balance()
+    assert ledger.balance().basic_epsilon == 1
