@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import time
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -192,3 +193,23 @@ def test_threads_that_ask_one_log_while_others_write_miss_no_entry(tmp_path: Pat
         assert all(all(seen) for seen in pool.map(work, range(4)))
     assert history.count_starts("s") == len(history.exact_sums()) == len(audit.entries()) == 32
     assert [each.number for each in history.exact_sums()] == list(range(32))
+
+
+def test_an_index_that_could_not_grow_leaves_no_entry_out(tmp_path: Path) -> None:
+    """An agent that runs out of memory goes on: a start that it forgot would be one run more than approved."""
+    audit = AuditLog(tmp_path / "audit.log")
+    for run in RUNS:
+        audit.append("computing", run=run, study="s")
+
+    class Full(defaultdict[Any, Any]):
+        def __missing__(self, key: Any) -> Any:
+            if RUNS[4] in key:
+                raise MemoryError
+            return super().__missing__(key)
+
+    audit._index = Full(list)
+    with pytest.raises(MemoryError):
+        History(audit).count_starts("s")
+    audit._index = defaultdict(list, audit._index)
+    assert History(audit).count_starts("s") >= len(RUNS)
+    assert all(History(audit).has_computed(run) for run in RUNS)

@@ -92,12 +92,13 @@ class AuditLog:
     def where_each(self, field: str, values: Iterable[str], *events: str) -> dict[str, list[dict[str, Any]]]:
         """Return the entries of each value as `where` does, with one look at the file."""
         with self._lock:
-            self._indexed, new, rehearsed = self._chain.grown(self._indexed)
+            _, new, rehearsed = self._chain.grown(self._indexed)
             for entry in new:
                 for name in _INDEXED:
                     if isinstance(entry.get(name), str):
                         self._index[name, entry[name]].append(entry)
                         self._index[name, entry[name], entry["event"]].append(entry)
+                self._indexed += 1  # afterwards: if memory runs out, one entry may be in it twice, and none is left out
 
             def matches(value: str) -> Iterator[dict[str, Any]]:
                 keys: list[tuple[str, ...]] = [(field, value, event) for event in events] or [(field, value)]
