@@ -73,6 +73,9 @@ def test_three_processes_evaluate_the_model_that_they_trained(tmp_path: Path, mo
         figures = json.loads((tmp_path / "evaluation" / "evaluation.json").read_text())["figures"]
         trained = json.loads((tmp_path / "release" / "statement.json").read_text())["rows"]
         assert figures["rows"] + trained == 3 * 120
+        net.follow(
+            json.loads((tmp_path / "evaluation" / "run.json").read_text())["run"]
+        )  # the others write theirs a little later
         for name in ("north", "west"):  # each compares the figures with those of its own release
             run_command("report", "sign", out, "--config", homes[name])
         run_command("report", "verify", out, "--config", homes["west"])

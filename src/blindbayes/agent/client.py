@@ -29,6 +29,10 @@ _OPEN = ("reading", "running", "unknown")
 _SECONDS = 600.0  # a busy agent on a loaded machine answers late; one that ended is noticed at once
 
 
+class AgentRefused(ConfigError):
+    """The agent answered, and refused. Other errors of a client say that it gave no answer."""
+
+
 class OperatorClient:
     """A client of the agent of a site's folder."""
 
@@ -46,7 +50,7 @@ class OperatorClient:
         status, text = self._exchange(method, f"/api{path}", payload, headers, self._timeout)
         answer = read_json(text, "the agent's answer")
         if status != 200 and (not isinstance(answer, dict) or answer.get("state") != "refused"):
-            raise ConfigError(f"the agent refused: {answer.get('message', status)}")
+            raise AgentRefused(f"the agent refused: {answer.get('message', status)}")
         return answer
 
     def start(self, path: str, body: dict[str, Any], tell: Callable[[str], object] = lambda text: None) -> dict[str, Any]:

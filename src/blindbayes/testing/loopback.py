@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from blindbayes.agent.client import OperatorClient
+from blindbayes.agent.client import AgentRefused, OperatorClient
 from blindbayes.agent.config import Rows, SiteConfig
 from blindbayes.agent.store.folder import SiteFolder
 from blindbayes.codebook import Codebook
@@ -31,7 +31,8 @@ from blindbayes.study.roster import Party
 from blindbayes.study.study import KINDS
 
 _START_SECONDS = 600.0  # on a loaded machine; a process that ends before is noticed at once
-_PATIENCE_SECONDS = 120.0  # for an agent that is being restarted
+_RESTART_SECONDS = 120.0  # for an agent that is being restarted
+_UNKNOWN_SECONDS = 10.0  # for an agent that does not know the run: it may hear of it after the others gave it up
 
 
 def open_policy(**limits: Any) -> Policy:
@@ -244,7 +245,8 @@ def _follow(site: LoopbackSite, run_id: str) -> dict[str, Any]:
             outcome = site.home.runs.outcome(run_id)
             if outcome is not None:
                 return outcome
-            until = min(until, time.monotonic() + _PATIENCE_SECONDS)
+            patience = _UNKNOWN_SECONDS if isinstance(error, AgentRefused) else _RESTART_SECONDS
+            until = min(until, time.monotonic() + patience)
             if time.monotonic() > until:
                 return {"state": "unknown", "message": f"{error} (agent.err in its folder)"}
             time.sleep(0.05)
