@@ -48,6 +48,6 @@ def noise_by(mechanism: str | None, *, delta: float = 0.0, **facts: Any) -> Dist
 
 
 def many_shares(noise: DistributedNoise, coins: Coins, size: int) -> npt.NDArray[np.int64]:
-    """One party's noise for so many cells of the plan's bound, which is one for all of them."""
+    """Return one party's noise for a number of cells with the plan's bound, which all cells share."""
     (bound,) = set(noise.bounds)
     return dataclasses.replace(noise, bounds=(bound,) * size).share(coins)
