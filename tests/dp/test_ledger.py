@@ -564,7 +564,7 @@ def walked(path: Path) -> tuple[Account, dict[str, Any], int]:
 def test_sums_that_are_kept_equal_a_walk_over_all_charges(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, composition: Any, seed: int
 ) -> None:
-    """Equal to the last bit, with other writers in between: two objects, dead writers, rehearsals, later budgets, parts of a partition."""
+    """Equal to the last bit: two writers, writers that died, rehearsals, later budgets, parts of a partition."""
     monkeypatch.setattr(ledger_code, "_STEP", 4)
     draw, path = random.Random(seed), tmp_path / "ledger"
     Ledger.create(path, epsilon=3 if composition == "basic" else 1, delta="1e-3", composition=composition)
