@@ -13,7 +13,7 @@ from blindbayes.codebook import Categorical, Codebook, Numeric, Text
 
 if TYPE_CHECKING:
     from blindbayes.crypto.coins import Coins
-    from blindbayes.data import count_table, open_table
+    from blindbayes.data import Dialect, count_table, open_table
     from blindbayes.data.omop import open_omop
     from blindbayes.dp.accounting.accountant import Account, Spend
     from blindbayes.dp.accounting.ledger import Ledger
@@ -43,7 +43,7 @@ _LAZY = {
     "NaiveBayes": "blindbayes.naive_bayes.estimator",
     "PrivateNaiveBayes": "blindbayes.naive_bayes.private",
     "load": "blindbayes.naive_bayes.load",
-    **dict.fromkeys(("count_table", "open_table"), "blindbayes.data"),
+    **dict.fromkeys(("Dialect", "count_table", "open_table"), "blindbayes.data"),
     "open_omop": "blindbayes.data.omop",
     "Ledger": "blindbayes.dp.accounting.ledger",
     **dict.fromkeys(("Deployment", "PrivacyStatement"), "blindbayes.dp.accounting.statement"),
@@ -77,6 +77,7 @@ __all__ = [
     "ConfigError",
     "DataError",
     "Deployment",
+    "Dialect",
     "DiscreteGaussian",
     "DiscreteLaplace",
     "Estimation",

@@ -356,7 +356,7 @@ def test_a_data_dictionary_gives_a_codebook(tmp_path: Path) -> None:
         "outcome,,no|yes,,,,,,,\n",
         encoding="utf-8",
     )
-    codebook = Codebook.from_dictionary(path, "outcome", max_rows=1000)
+    codebook = Codebook.from_dictionary(path, "outcome", {"max_rows": 1000})
     assert codebook == Codebook(
         "outcome",
         ("no", "yes"),
@@ -441,9 +441,9 @@ def test_a_data_dictionary_may_name_cut_points_scales_and_the_category_for_the_r
         {"name": "crp", "low": 0, "high": 1000, "scale": "log"},
         {"name": "job", "values": "cook|clerk|rest", "other": "rest"},
     ]
-    book = Codebook.from_dictionary(rows, "y", max_rows=1000)
+    book = Codebook.from_dictionary(rows, "y", {"max_rows": 1000})
     assert [getattr(each, "edges", None) for each in book.features] == [(0.0, 500.0), (18.0, 65.0), (), None]
     assert [getattr(each, "spacing", None) for each in book.features] == ["linear", "linear", "log", None]
     assert book.feature("job").other == "rest"  # type: ignore[union-attr]
     with pytest.raises(ConfigError, match="field 'balance': edges is not a number"):
-        Codebook.from_dictionary([rows[0], {**rows[1], "edges": "0|x"}], "y", max_rows=10)
+        Codebook.from_dictionary([rows[0], {**rows[1], "edges": "0|x"}], "y", {"max_rows": 10})

@@ -881,7 +881,7 @@ def test_an_edited_export_is_followed(tmp_path: Path) -> None:
 
 def test_an_export_that_answers_change_has_its_file_as_origin(tmp_path: Path) -> None:
     (tmp_path / "s.json").write_text(json.dumps(FULL.to_frictionless()))
-    book = Codebook.from_frictionless(tmp_path / "s.json", bounds={"age": (0, 99)})
+    book = Codebook.from_frictionless(tmp_path / "s.json", answers={"bounds": {"age": (0, 99)}})
     assert book.origin is not None
     assert (book.origin.format, book.provenance) == ("frictionless", "data dictionary")
     assert book.numeric("age").high == 99
@@ -914,7 +914,7 @@ def test_the_command_imports_and_exports(tmp_path: Path) -> None:
     assert "--ignore-extra" in done.output
     book = Codebook.from_toml(out)
     assert book == Codebook.from_redcap(
-        path, "response", bounds={"psa": (0, 1000)}, precision={"psa": 0.1}, units={"psa": "ng/ml"}
+        path, "response", {"bounds": {"psa": (0, 1000)}, "precision": {"psa": 0.1}, "units": {"psa": "ng/ml"}}
     )
     for format in EXPORTS:
         there = str(tmp_path / f"{format}.json")

@@ -18,7 +18,7 @@ from click.testing import CliRunner
 from blindbayes import Categorical, Codebook, ConfigError, DataError, NaiveBayes, Numeric, PrivateNaiveBayes
 from blindbayes.cli import root
 from blindbayes.data import open_table
-from blindbayes.data.infer import EITHER_ORDER, draft_codebook, looks_personal
+from blindbayes.data.infer import EITHER_ORDER, Choices, draft_codebook, looks_personal
 
 ROWS = 600
 
@@ -50,7 +50,7 @@ def test_columns_that_single_people_out_stay_out_and_are_named() -> None:
     for name in made.left_out:
         assert f"# - {name}: " in text
     assert Codebook.from_dict(made.codebook.to_dict()) == made.codebook
-    kept = draft_codebook(sample(), "outcome", keep=("mrn",), drop=("age",), max_rows=10_000)
+    kept = draft_codebook(sample(), "outcome", Choices(keep=("mrn",), drop=("age",)), max_rows=10_000)
     assert "mrn" in kept.codebook.names
     assert kept.left_out["age"] == "as asked for"
 
@@ -80,7 +80,7 @@ def test_a_draft_refuses_what_is_not_there() -> None:
     with pytest.raises(DataError, match="class column"):
         draft_codebook(sample(), "class", max_rows=10)
     with pytest.raises(ConfigError, match="nope"):
-        draft_codebook(sample(), "outcome", keep=("nope",), max_rows=10_000)
+        draft_codebook(sample(), "outcome", Choices(keep=("nope",)), max_rows=10_000)
     with pytest.raises(DataError, match="no column is left"):
         draft_codebook(sample()[["mrn", "outcome"]], "outcome", max_rows=10_000)
 
@@ -106,7 +106,7 @@ def test_a_draft_states_no_figure_of_its_sample_as_it_is(floor: int, bins: int |
     weight = np.r_[19.3, draws.uniform(30, 70, 615).round(1), 87.1]
     mail = [f"p{at}" for at in range(617)]
     rows = pd.DataFrame({"mrn": mail, "weight": weight, "outcome": ["no", *["yes", "no"] * 308]})
-    made = draft_codebook(rows, "outcome", max_rows=10_000, bins=bins, floor=floor)
+    made = draft_codebook(rows, "outcome", Choices(bins=bins), max_rows=10_000, floor=floor)
     assert made.codebook.expected_rows == 1000
     text = made.to_toml()
     assert not re.search(r"617|19\.3|87\.1", text)
@@ -257,9 +257,8 @@ def test_numbers_that_may_be_codes_are_named_and_become_categories_if_asked(tmp_
     book = Codebook.from_toml(tmp_path / "two.toml")
     assert book.feature("branch") == Categorical("branch", ("12", "13", "14"))
     assert NaiveBayes(book).fit(tmp_path / "sample.csv").class_count_.sum() == ROWS
-    assert draft_codebook(table, "outcome", codes=("branch",), max_rows=ROWS).codebook.feature("branch") == book.feature(
-        "branch"
-    )
+    made = draft_codebook(table, "outcome", Choices(codes=("branch",)), max_rows=ROWS).codebook
+    assert made.feature("branch") == book.feature("branch")
 
 
 def test_the_class_column_of_a_sample_is_judged_too() -> None:

@@ -25,7 +25,7 @@ from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from blindbayes import Categorical, Codebook, NaiveBayes, Numeric, PrivateNaiveBayes, load, open_table
+from blindbayes import Categorical, Codebook, Dialect, NaiveBayes, Numeric, PrivateNaiveBayes, load, open_table
 from blindbayes.cli import root
 from blindbayes.data import check, count_table
 from blindbayes.data.mapping import FUNCTIONS
@@ -70,7 +70,7 @@ def test_a_text_file_counts_like_its_frame_in_every_dialect(dialect: str, tmp_pa
     written, encoding, declared = DIALECTS[dialect]
     path = write(tmp_path / "t.csv", FRAME.to_csv(index=False, **written), encoding)
     for lenient in (False, True):
-        with open_table(path, **declared) as table:
+        with open_table(path, dialect=Dialect(**declared)) as table:
             assert count_table(table, BOOK, lenient=lenient) == WANT
             assert table.table.count().execute() == 4  # the same rows in an engine
             assert count_table(table, BOOK, lenient=lenient) == WANT
@@ -106,7 +106,7 @@ def test_a_decimal_comma_is_declared_and_never_guessed(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="neither a number nor"):
         count_table(path, BOOK)
     assert count_table(path, BOOK, lenient=True).n["pay"].tolist() == [0, 0]
-    with open_table(path, decimal=",") as table:
+    with open_table(path, dialect=Dialect(decimal=",")) as table:
         assert count_table(table, BOOK).sums["pay"] is not None
         assert count_table(table, BOOK).n["pay"].tolist() == [1, 0]
 
@@ -115,7 +115,7 @@ def test_dialects_and_files_that_are_none_are_refused(tmp_path: Path) -> None:
     path = write(tmp_path / "t.csv", FRAME.to_csv(index=False))
     for wrong in ({"delimiter": ";;"}, {"quote": ""}, {"decimal": "'"}, {"encoding": "klingon"}, {"delimiter": "\n"}):
         with pytest.raises(ConfigError):
-            open_table(path, **wrong)
+            open_table(path, dialect=Dialect(**wrong))
     with pytest.raises(DataError, match="declare another encoding"):
         count_table(write(tmp_path / "l.csv", FRAME.to_csv(index=False), "latin-1"), BOOK)
     for name in ("a.csv", "b.csv"):

@@ -16,7 +16,7 @@ import pandas as pd
 import pytest
 from click.testing import CliRunner
 
-from blindbayes import NaiveBayes, PrivateNaiveBayes, RowStudy, load
+from blindbayes import NaiveBayes, PrivateNaiveBayes, RowStudy, load, save_to_mlflow
 from blindbayes.cli import root
 from blindbayes.crypto.coins import Coins
 from blindbayes.crypto.signatures import SigningKey
@@ -72,11 +72,12 @@ def test_tags_name_study_codebook_and_model(release: Path, tmp_path: Path) -> No
     assert mlflow_pyfunc._tags(between)["blindbayes.study"] == "ab"
 
 
-def test_options_that_would_replace_the_loader_are_refused(release: Path, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="python_model is set"):
-        mlflow_pyfunc._arguments(release, {"python_model": object()})
+def test_no_option_replaces_the_loader(release: Path, tmp_path: Path) -> None:
+    with pytest.raises(TypeError, match="python_model"):
+        save_to_mlflow(release, tmp_path / "saved", python_model=object())  # type: ignore[call-arg]
+    assert mlflow_pyfunc._arguments(release, {"owner": "ward 3"})["metadata"]["owner"] == "ward 3"
     with pytest.raises(DataError, match="no checksums"):
-        mlflow_pyfunc._arguments(tmp_path, {})
+        mlflow_pyfunc._arguments(tmp_path, None)
 
 
 IN_MLFLOW = """

@@ -90,13 +90,13 @@ def table_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 def open_data(data: str, *, map_path: str | None, sheet: str | None, partly: bool = False, **dialect: Any) -> Source:
     """Open a table as the options describe it; report a detected delimiter other than the comma."""
-    from blindbayes.data import open_table
+    from blindbayes.data import Dialect, open_table
 
     rules = None
     if map_path is not None:
         rules = read_toml(read_limited(map_path), "the map", hint="column = expression")
         rules = rules.get("map", rules)
-    source = open_table(data, map=rules, table=sheet, partly=partly, **dialect)
+    source = open_table(data, map=rules, dialect=Dialect(**dialect), table=sheet, partly=partly)
     if source.dialect is not None and source.dialect.delimiter not in (None, ",", dialect["delimiter"]):
         click.echo(f"{data}: {source.dialect}", err=True)
     return source

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 import tomlkit
@@ -41,6 +41,9 @@ from blindbayes.codebook.omop import Omop
 from blindbayes.codebook.toml import document_of
 from blindbayes.errors import ConfigError
 from blindbayes.io.untrusted import convert, read_limited, read_toml, require_seen
+
+if TYPE_CHECKING:
+    from blindbayes.codebook.importers import Answers
 
 _FORMULA = re.compile(r"\s*[=+@-].*(\w\(|['\w]!)")  # that calls something, or names another sheet, file or program
 _INFERENCE = "blindbayes.data.infer"
@@ -256,7 +259,10 @@ class Codebook(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=Tru
 
     @classmethod
     def from_dictionary(
-        cls, rows: str | os.PathLike[str] | Iterable[Mapping[str, Any]], target: str | None = None, **answers: Any
+        cls,
+        rows: str | os.PathLike[str] | Iterable[Mapping[str, Any]],
+        target: str | None = None,
+        answers: Answers | None = None,
     ) -> Codebook:
         """Make a codebook from a data dictionary: one row per column with name, kind, values, low, high, precision, bins.
 
@@ -266,37 +272,39 @@ class Codebook(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=Tru
         return _imported("dictionary", rows, target, answers)
 
     @classmethod
-    def from_redcap(cls, path: str | os.PathLike[str], target: str | None = None, **answers: Any) -> Codebook:
+    def from_redcap(cls, path: str | os.PathLike[str], target: str | None = None, answers: Answers | None = None) -> Codebook:
         """Make a codebook from a REDCap data dictionary (CSV). Identifiers, dates and free text stay out.
 
-        `answers` say what a dictionary leaves open, and are those of `blindbayes codebook import`: `bounds={"age": (0, 120)}`,
-        `precision={"height": 0.1}`, `units={"height": "cm"}`, `values={"ward": ["a", "b"]}`, `keep`, `drop`, `missing`,
-        `max_rows`, `table`, `columns`. The error of an import without them lists every question at once.
+        `answers` say what a dictionary leaves open, and are those of `blindbayes codebook import`:
+        `{"bounds": {"age": (0, 120)}, "units": {"height": "cm"}}`; further ones are `precision`, `values`, `keep`, `drop`,
+        `missing`, `max_rows`, `table` and `columns`. The error of an import without them lists every question at once.
         """
         return _imported("redcap", path, target, answers)
 
     @classmethod
-    def from_frictionless(cls, path: str | os.PathLike[str], target: str | None = None, **answers: Any) -> Codebook:
+    def from_frictionless(
+        cls, path: str | os.PathLike[str], target: str | None = None, answers: Answers | None = None
+    ) -> Codebook:
         """Make a codebook from a Frictionless Table Schema or Data Package (JSON). Answers as in `from_redcap`."""
         return _imported("frictionless", path, target, answers)
 
     @classmethod
-    def from_csvw(cls, path: str | os.PathLike[str], target: str | None = None, **answers: Any) -> Codebook:
+    def from_csvw(cls, path: str | os.PathLike[str], target: str | None = None, answers: Answers | None = None) -> Codebook:
         """Make a codebook from CSV on the Web metadata (JSON), CSVW-SAFE too. Answers as in `from_redcap`."""
         return _imported("csvw", path, target, answers)
 
     @classmethod
-    def from_ddi(cls, path: str | os.PathLike[str], target: str | None = None, **answers: Any) -> Codebook:
+    def from_ddi(cls, path: str | os.PathLike[str], target: str | None = None, answers: Answers | None = None) -> Codebook:
         """Make a codebook from a DDI-Codebook file (XML). Answers as in `from_redcap`."""
         return _imported("ddi", path, target, answers)
 
     @classmethod
-    def from_sdmx(cls, path: str | os.PathLike[str], target: str | None = None, **answers: Any) -> Codebook:
+    def from_sdmx(cls, path: str | os.PathLike[str], target: str | None = None, answers: Answers | None = None) -> Codebook:
         """Make a codebook from the code lists of an SDMX structure message (XML or JSON). Answers as in `from_redcap`."""
         return _imported("sdmx", path, target, answers)
 
     @classmethod
-    def from_spss(cls, path: str | os.PathLike[str], target: str | None = None, **answers: Any) -> Codebook:
+    def from_spss(cls, path: str | os.PathLike[str], target: str | None = None, answers: Answers | None = None) -> Codebook:
         """Make a codebook from the labels of an SPSS or Stata file, without its rows. Answers as in `from_redcap`."""
         return _imported("spss", path, target, answers)
 
@@ -347,8 +355,9 @@ class Codebook(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=Tru
         return msgspec.structs.replace(self, features=tuple(features))
 
 
-def _imported(format: str, source: Any, target: str | None, answers: Mapping[str, Any]) -> Codebook:
-    codebook: Codebook = import_module(_IMPORTERS).import_codebook(format, source, {**answers, "target": target}).codebook
+def _imported(format: str, source: Any, target: str | None, answers: Answers | None) -> Codebook:
+    given = {**(answers or {}), "target": target}
+    codebook: Codebook = import_module(_IMPORTERS).import_codebook(format, source, given).codebook
     return codebook  # imported at first use: importers use this module
 
 

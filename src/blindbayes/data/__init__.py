@@ -9,12 +9,14 @@ here or in the database, and each distinct value is encoded once (`grouping`). `
 from blindbayes.data.check import CheckReport, ColumnReport, check
 from blindbayes.data.counting import count
 from blindbayes.data.encode import encode, encode_labels
+from blindbayes.data.files import Dialect
 from blindbayes.data.sources import Source, open_source, open_table
 from blindbayes.data.table import count_table
 
 __all__ = [
     "CheckReport",
     "ColumnReport",
+    "Dialect",
     "Source",
     "check",
     "count",

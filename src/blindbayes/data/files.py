@@ -49,10 +49,22 @@ _NAMES = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """Dialect of a text file; fields that are None are determined by its header and first bytes.
+    """Dialect of a table that is written as text, for `open_table`.
 
-    `names` are the columns of a file without a header row, `decimal` is the decimal mark, `thousands` separates digits in
-    groups of three, `missing` are texts that mean no value, and `sheet` names the sheet of a workbook, by default the first.
+    Parameters
+    ----------
+    delimiter, encoding : str, optional
+        Of a text file; by default determined by its header and first bytes.
+    quote : str
+        Quote character of a text file.
+    decimal, thousands : str
+        Decimal mark, and what separates digits in groups of three.
+    names : sequence of str, optional
+        Columns of a file without a header row.
+    sheet : str, optional
+        Sheet of a workbook, by default the first.
+    missing : sequence of str
+        Texts that mean no value, in all columns.
     """
 
     delimiter: str | None = None
@@ -65,6 +77,8 @@ class Dialect:
     missing: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "names", None if self.names is None else tuple(self.names))
+        object.__setattr__(self, "missing", tuple(self.missing))
         if self.delimiter is not None and (len(self.delimiter) != 1 or self.delimiter in "\r\n"):
             raise ConfigError("a delimiter must be one character")
         if len(self.quote) != 1 or self.quote == self.delimiter:
@@ -128,7 +142,7 @@ def _settled(path: str, dialect: Dialect) -> tuple[tuple[str, ...], Dialect]:
     except (UnicodeError, OSError, EOFError, zipfile.BadZipFile, lzma.LZMAError, pa.ArrowException):
         encoding = "UTF-8" if dialect.encoding is None else dialect.encoding
         raise DataError(
-            f"{path!r} is not {encoding} text with a header row; declare another encoding: encoding='latin-1' "
+            f"{path!r} is not {encoding} text with a header row; declare another encoding: Dialect(encoding='latin-1') "
             "(--encoding latin-1 on the command line)"
         ) from None
     decoded = replace(dialect, encoding=encoding)
@@ -214,8 +228,8 @@ def _refuse_width(file: str, dialect: Dialect, width: int) -> None:
             if row and len(row) != width:
                 raise DataError(
                     f"line {start} of {Path(file).name!r} has {len(row)} cells, and the table has {width} columns; delete "
-                    "titles above the header, quote a cell that contains the delimiter, or name another one: delimiter=';' "
-                    "(--delimiter ';' on the command line)"
+                    "titles above the header, quote a cell that contains the delimiter, or name another one: "
+                    "Dialect(delimiter=';') (--delimiter ';' on the command line)"
                 )
             start = reader.line_num + 1
 

@@ -291,21 +291,27 @@ def looks_personal(values: Any, name: str) -> str | None:
     return f"more than {_MANY:,} different values: too many for a table of counts" if distinct > _MANY else None
 
 
+@dataclass(frozen=True, slots=True)
+class Choices:
+    """What a person decides about the columns of a draft.
+
+    `keep` includes columns that look like identifiers, `drop` excludes others; numbers in `codes` become categories, all other
+    numbers have `bins` equal cells, by default as many as suit the column.
+    """
+
+    keep: Collection[str] = ()
+    drop: Collection[str] = ()
+    codes: Collection[str] = ()
+    bins: int | None = None
+
+
+AS_THEY_ARE = Choices()
+
+
 def draft_codebook(
-    frame: Any,
-    target: str,
-    *,
-    keep: Collection[str] = (),
-    drop: Collection[str] = (),
-    codes: Collection[str] = (),
-    bins: int | None = None,
-    max_rows: int,
-    missing: Sequence[str] = (),
-    floor: int = 1,
+    frame: Any, target: str, choices: Choices = AS_THEY_ARE, *, max_rows: int, missing: Sequence[str] = (), floor: int = 1
 ) -> Draft:
     """Draft a codebook from a PUBLIC sample.
-
-    `keep` includes columns that look like identifiers, `drop` excludes others; numbers in `codes` become categories.
 
     The draft states no figure of the sample as it is: bounds are rounded, and the expected rows are a power of ten. Where the
     sample is a site's own table, `floor` is the number of rows that each listed value and each bound rests on. Values of fewer
@@ -313,7 +319,7 @@ def draft_codebook(
     """
     table = to_arrow(frame)
     require_target(table, target)
-    if unknown := sorted({*keep, *drop, *codes} - set(table.column_names)):
+    if unknown := sorted({*choices.keep, *choices.drop, *choices.codes} - set(table.column_names)):
         raise ConfigError(f"the table has no column {unknown[0]!r}")
     features: list[Feature] = []
     reasons: dict[str, str] = {}
@@ -324,21 +330,21 @@ def draft_codebook(
         if name == target:
             continue
         column = table.column(name)
-        if (order := date_order(column, name)) is not None and name not in drop:
+        if (order := date_order(column, name)) is not None and name not in choices.drop:
             dates[name] = order
-        if (why := _excluded(column, name, keep, drop)) is not None:
+        if (why := _excluded(column, name, choices)) is not None:
             left_out[name] = why
             continue
-        if name in codes:
+        if name in choices.codes:
             column = pa.array(map(plain_text, column.to_pylist()), pa.string())
-        if name not in keep and (twin := _twin(name, column, seen)) is not None:
+        if name not in choices.keep and (twin := _twin(name, column, seen)) is not None:
             left_out[name] = f"the same as {twin!r} in every row: its evidence would count twice"
             continue
         feature = infer_feature(name, column, missing=tuple(missing))
         if floor > 1 and (why := _too_few(feature, column, tuple(missing), floor)) is not None:
             left_out[name] = why
             continue
-        feature, reasons[name] = _described(feature, column, tuple(missing), bins, floor)
+        feature, reasons[name] = _described(feature, column, tuple(missing), choices.bins, floor)
         features.append(feature)
     if not features and not left_out:
         raise DataError("the table has no column but the class column: there is nothing to predict from")
@@ -417,19 +423,19 @@ def _too_few(feature: Feature, column: Any, missing: tuple[str, ...], floor: int
     return f"too few of its values stand in {floor} rows: list them by hand if they are public" if few else None
 
 
-def _excluded(column: Any, name: str, keep: Collection[str], drop: Collection[str]) -> str | None:
+def _excluded(column: Any, name: str, choices: Choices) -> str | None:
     """Return why a draft leaves a column out, or None."""
-    if name in drop:
+    if name in choices.drop:
         return "as asked for"
     if column.null_count == len(column):
         return "it holds no value"
-    if (order := date_order(column, name)) is not None and name not in keep:
+    if (order := date_order(column, name)) is not None and name not in choices.keep:
         return DATES
     try:
         column = arrow_column(column, name)
     except DataError:  # also of dates to keep
         return DATES if order is not None else f"its type ({column.type}) is neither text, number nor truth value"
-    if name in keep:
+    if name in choices.keep:
         return None
     if (why := _numerals(column, name)) is not None:
         return why

@@ -202,44 +202,35 @@ def open_table(
     source: Any,
     *,
     map: Mapping[str, Any] | None = None,
-    delimiter: str | None = None,
-    quote: str = '"',
-    encoding: str | None = None,
-    decimal: str = ".",
-    thousands: str = "",
-    missing: Sequence[str] = (),
-    names: Sequence[str] | None = None,
+    dialect: Dialect | None = None,
     table: str | None = None,
     partly: bool = False,
     spark: Mapping[str, Any] | None = None,
 ) -> Source:
     """Open a path in any dialect, a URL, an Ibis table or a frame, for `fit`, `predict`, studies and checks.
 
-    `map` renames, recodes and derives columns (`blindbayes.data.mapping`), without changing the table. `delimiter` and
-    `encoding` are determined by the header and first bytes unless declared; `thousands` separates digits in groups of three;
-    `missing` are texts that mean no value, in all columns; `names` are the columns of a file without a header; `table`
-    is the table of a database or the sheet of a workbook; `spark` has settings for a session of Spark. Close the source, or use
-    it as a context manager.
+    `map` renames, recodes and derives columns (`blindbayes.data.mapping`), without changing the table; with `partly`, rules
+    whose columns the table lacks are skipped. `dialect` says how values are written; its marks and missing texts hold for
+    frames and databases too. `table` is the table of a database or the sheet of a workbook; `spark` has settings for a session
+    of Spark. Close the source, or use it as a context manager.
     """
-    dialect = Dialect(
-        delimiter, quote, encoding, decimal, None if names is None else tuple(names), None, thousands, tuple(missing)
-    )
+    dialect = dialect or Dialect()
     if map and not is_source(source):
         opened = _open_frame(source, lenient=True)
     else:
         opened = open_source(source, table=table, dialect=dialect, spark=spark)
     is_owned = opened is not source
-    if missing:
+    if dialect.missing:
         opened = _without_markers(opened, dialect.missing, is_owned=is_owned)
-    if (decimal, thousands) != (".", "") and opened.label != "excel":  # whose numbers have points
-        opened = replace(opened if is_owned else still_open(opened), marks=(decimal, thousands))
+    if dialect.marks != (".", "") and opened.label != "excel":  # whose numbers have points
+        opened = replace(opened if is_owned else still_open(opened), marks=dialect.marks)
     if not map:
         return opened
     try:
         if opened.label == "spark":
             raise ConfigError("maps do not work in Spark: make a view there that has the codebook's columns, and name it")
         made = safely(
-            lambda: mapped(opened.table, map, partly=partly, decimal=decimal, thousands=thousands),
+            lambda: mapped(opened.table, map, partly=partly, decimal=dialect.decimal, thousands=dialect.thousands),
             "the map cannot be applied to the table",
         )
     except (DataError, ConfigError):

@@ -212,9 +212,9 @@ def not_numbers(name: str, rows: int) -> DataError:
     """Return the error for texts in a numeric column."""
     return DataError(
         f"feature {name!r}: {_number(rows, 'row holds', 'rows hold')} "
-        "a text that is neither a number nor a missing marker. Add a marker to missing in "
-        "the codebook; read a decimal comma with decimal=',' (--decimal , on the command line) and separated thousands with "
-        "thousands='.' (--thousands .); derive numbers from dates by a map (--map)"
+        "a text that is neither a number nor a missing marker. Add a marker to missing in the codebook; "
+        "read a decimal comma with Dialect(decimal=',') (--decimal , on the command line) and separated thousands with "
+        "Dialect(thousands='.') (--thousands .); derive numbers from dates by a map (--map)"
     )
 
 

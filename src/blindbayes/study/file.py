@@ -35,6 +35,8 @@ from blindbayes.study.tasks.task import StudyTask
 from blindbayes.study.tasks.traits import Support
 
 if TYPE_CHECKING:
+    from blindbayes.crypto.coins import Coins
+    from blindbayes.disclosure.policy import Policy
     from blindbayes.study.tasks.result import JointResult, Result
 
 __all__ = ["Deadlines", "Estimation", "Limits", "Party", "Privacy", "StudyFile"]
@@ -225,9 +227,19 @@ class StudyFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=Tr
             raise ConfigError(f"{self.protocol} adds up no rows")
         return self.task.setting
 
-    def simulate(self, sources: Mapping[str, Any], **options: Any) -> Result | JointResult:
+    def simulate(
+        self,
+        sources: Mapping[str, Any],
+        *,
+        base: Result | None = None,
+        removed: Mapping[str, Any] | None = None,
+        ledgers: Mapping[str, str | os.PathLike[str]] | None = None,
+        policies: Mapping[str, Policy] | None = None,
+        coins: Coins | None = None,
+    ) -> Result | JointResult:
         """Run the study in this process under its own hash, with its parties and hosts. See `Study.simulate`."""
-        result: Result | JointResult = import_module(SIMULATION).simulate(self.agreement, sources, **options)
+        simulation = import_module(SIMULATION).Simulation(self.agreement, sources, ledgers, policies, coins)
+        result: Result | JointResult = simulation.train(base, removed)
         return result
 
     def host(self, role: str) -> str:

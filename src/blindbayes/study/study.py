@@ -157,17 +157,8 @@ class Study(_CodebookFirst, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         Result or JointResult
             The model, or its shares.
         """
-        result: Result | JointResult = import_module(SIMULATION).simulate(
-            self,
-            sources,
-            base=base,
-            removed=removed,
-            ledgers=ledgers,
-            policies=policies,
-            coins=coins,
-            faults=faults,
-            keep=keep,
-        )
+        simulation = import_module(SIMULATION).Simulation(self, sources, ledgers, policies, coins, keep)
+        result: Result | JointResult = simulation.train(base, removed, faults)
         return result
 
 
@@ -221,10 +212,8 @@ class RowStudy(Study, frozen=True, kw_only=True, forbid_unknown_fields=True, tag
         """
         if model is None:
             raise ConfigError("evaluate needs a model; `cross_validate` compares candidates without one")
-        driver = import_module(SIMULATION)
-        result: EvaluationResult = driver.evaluate(
-            self, model, sources, ledgers=ledgers, policies=policies, coins=coins, keep=keep
-        )
+        simulation = import_module(SIMULATION).Simulation(self, sources, ledgers, policies, coins, keep)
+        result: EvaluationResult = simulation.evaluate(model)
         return result
 
     def cross_validate(
@@ -246,10 +235,8 @@ class RowStudy(Study, frozen=True, kw_only=True, forbid_unknown_fields=True, tag
         CrossValidationResult
             `evaluations` (one per candidate), `best` and `table`. Equal to cross-validation on the pooled folds.
         """
-        driver = import_module(SIMULATION)
-        result: CrossValidationResult = driver.evaluate(
-            self, None, sources, ledgers=ledgers, policies=policies, coins=coins, keep=keep
-        )
+        simulation = import_module(SIMULATION).Simulation(self, sources, ledgers, policies, coins, keep)
+        result: CrossValidationResult = simulation.evaluate(None)
         return result
 
 

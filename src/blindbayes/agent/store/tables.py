@@ -146,26 +146,16 @@ class Tables:
 
         With `partly`, rules of `[rows.map]` whose columns the table lacks, such as the class, are skipped.
         """
-        from blindbayes.data.sources import open_table
+        from blindbayes.data import Dialect, open_table
 
         if "://" not in where and not os.path.isabs(where):
             where = str(self.folder / where)
         if (rows := self.rows) is None:
             return open_table(where, table=table)
-        return open_table(
-            where,
-            map=rows.map,
-            delimiter=rows.delimiter,
-            quote=rows.quote,
-            encoding=rows.encoding,
-            decimal=rows.decimal,
-            thousands=rows.thousands,
-            missing=rows.missing,
-            names=rows.names,
-            table=table,
-            partly=partly,
-            spark=rows.spark,
+        dialect = Dialect(
+            rows.delimiter, rows.quote, rows.encoding, rows.decimal, rows.names, thousands=rows.thousands, missing=rows.missing
         )
+        return open_table(where, map=rows.map, dialect=dialect, table=table, partly=partly, spark=rows.spark)
 
     def _named(self) -> Rows:
         if self.rows is None:

@@ -120,12 +120,13 @@ def draft(data: str, target: str, missing: tuple[str, ...], out: str | None, **g
     Example:
       blindbayes codebook draft published_sample.csv --target class --out codebook.toml
     """
-    from blindbayes.data.infer import draft_codebook
+    from blindbayes.data.infer import Choices, draft_codebook
     from blindbayes.data.sources import read_public
 
-    chosen = {name: given.pop(name) for name in ("keep", "drop", "codes", "bins", "max_rows")}
-    public, markers = read_public(open_data(data, **given), text=(target, *chosen["codes"]), missing=missing)
-    made = draft_codebook(public, target, missing=markers, **chosen)
+    choices = Choices(*(given.pop(name) for name in ("keep", "drop", "codes", "bins")))
+    max_rows = given.pop("max_rows")
+    public, markers = read_public(open_data(data, **given), text=(target, *choices.codes), missing=missing)
+    made = draft_codebook(public, target, choices, max_rows=max_rows, missing=markers)
     screen = Screen(stderr=True)
     _write(made.codebook, out, made.to_toml())
     if out is not None:
@@ -160,7 +161,8 @@ def draft(data: str, target: str, missing: tuple[str, ...], out: str | None, **g
         return
     if made.unlabelled or made.reading:
         again = ["blindbayes", "codebook", "draft", data, "--target", target]
-        again += [word for name in ("keep", "drop", "codes") for each in chosen[name] for word in (f"--{name}", each)]
+        named = {"keep": choices.keep, "drop": choices.drop, "codes": choices.codes}
+        again += [word for name, columns in named.items() for each in columns for word in (f"--{name}", each)]
         again += [word for each in missing for word in ("--missing", each)]
         new = Path(out).with_stem(f"{Path(out).stem}-2")
         screen.line(f"Next: {shlex.join([*again, *_reading(given, made.reading), '--out', str(new)])}")

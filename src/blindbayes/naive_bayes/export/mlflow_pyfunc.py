@@ -48,7 +48,9 @@ def _load_pyfunc(path: str) -> ReleasedModel:
     return ReleasedModel(_model(files))
 
 
-def save_to_mlflow(release: str | os.PathLike[str], path: str | os.PathLike[str], **options: Any) -> None:
+def save_to_mlflow(
+    release: str | os.PathLike[str], path: str | os.PathLike[str], *, metadata: Mapping[str, str] | None = None
+) -> None:
     """Write a release folder as an MLflow model folder at `path`.
 
     Parameters
@@ -57,14 +59,20 @@ def save_to_mlflow(release: str | os.PathLike[str], path: str | os.PathLike[str]
         A release folder with a model; its checksums and signatures are verified first.
     path : path
         The folder to write.
-    **options
-        Passed to `mlflow.pyfunc.save_model`.
+    metadata : mapping, optional
+        Further entries of the model's metadata, beside the hashes of study and model.
     """
     with _without_example():
-        need("mlflow.pyfunc").save_model(path=os.fspath(path), **_arguments(release, options))
+        need("mlflow.pyfunc").save_model(path=os.fspath(path), **_arguments(release, metadata))
 
 
-def log_to_mlflow(release: str | os.PathLike[str], name: str = "model", **options: Any) -> Any:
+def log_to_mlflow(
+    release: str | os.PathLike[str],
+    name: str = "model",
+    *,
+    registered_model_name: str | None = None,
+    metadata: Mapping[str, str] | None = None,
+) -> Any:
     """Log a release folder as a model of the active MLflow run, and tag the run with the hashes of study and model.
 
     Parameters
@@ -73,17 +81,20 @@ def log_to_mlflow(release: str | os.PathLike[str], name: str = "model", **option
         A release folder with a model; its checksums and signatures are verified first.
     name : str, default="model"
         Name of the model in the run.
-    **options
-        Passed to `mlflow.pyfunc.log_model`, for example `registered_model_name`.
+    registered_model_name : str, optional
+        Register the model under this name too.
+    metadata : mapping, optional
+        Further entries of the model's metadata, and tags of the run.
 
     Returns
     -------
     mlflow.models.model.ModelInfo
     """
-    arguments = _arguments(release, options)
+    arguments = _arguments(release, metadata)
+    tags = arguments["metadata"]
     with _without_example():
-        logged = need("mlflow.pyfunc").log_model(name=name, **{"tags": arguments["metadata"], **arguments})
-    need("mlflow").set_tags(arguments["metadata"])
+        logged = need("mlflow.pyfunc").log_model(name=name, registered_model_name=registered_model_name, tags=tags, **arguments)
+    need("mlflow").set_tags(tags)
     return logged
 
 
@@ -95,9 +106,7 @@ def _without_example() -> Iterator[None]:
         yield
 
 
-def _arguments(release: str | os.PathLike[str], options: Mapping[str, Any]) -> dict[str, Any]:
-    if clash := sorted({"loader_module", "data_path", "python_model", "code_paths"} & set(options)):
-        raise ConfigError(f"{clash[0]} is set by this function: MLflow loads the release folder by its own loader")
+def _arguments(release: str | os.PathLike[str], metadata: Mapping[str, str] | None) -> dict[str, Any]:
     files = read_folder(release)
     verified = verify_files(files)
     if "model.json" not in files:
@@ -108,8 +117,7 @@ def _arguments(release: str | os.PathLike[str], options: Mapping[str, Any]) -> d
         "data_path": os.fspath(release),
         "pip_requirements": [f"blindbayes=={__version__}", "pandas>=2"],
         "signature": _signature(_model(files).codebook_),
-        **options,
-        "metadata": {**tags, **options.get("metadata", {})},
+        "metadata": {**tags, **(metadata or {})},
     }
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from blindbayes.crypto.coins import Coins
@@ -25,77 +26,67 @@ from blindbayes.study.tasks.task import StudyTask, Task
 from blindbayes.study.tasks.traits import ModelForm, Support
 
 
-def simulate(
-    agreed: Study | Agreement,
-    sources: Mapping[str, Any],
-    *,
-    base: Result | None = None,
-    removed: Mapping[str, Any] | None = None,
-    ledgers: Mapping[str, str | os.PathLike[str]] | None = None,
-    policies: Mapping[str, Policy] | None = None,
-    coins: Coins | None = None,
-    faults: Sequence[Fault] = (),
-    keep: Keep = Keep.HEADERS,
-) -> RunResult:
-    """Run a study with every party in this process. See `Study.simulate`."""
-    study = agreed.study if isinstance(agreed, Agreement) else agreed
-    if (base is not None or removed is not None or faults) and Support.INCREMENTS not in study.task_class.supports:
-        raise ConfigError(f"{study.protocol}, over {study.partition}, takes no base, removed rows or faults")
-    if removed and study.privacy.rows_per_person is not None:
-        raise ConfigError("with rows_per_person no rows are taken back: which of a person's rows were counted is not kept")
-    coins = coins or Coins.system()
-    sites = _sites(sources, removed or {}, ledgers or {}, policies or {}, base, key_of(coins))
-    task = _agree(agreed, sites).task
-    _require_runnable(task, policies or {})
-    if base is not None and isinstance(task, SumTask):
-        if base.statistics is None:
-            raise ConfigError("the earlier result holds probabilities without counts: nothing can be added to it")
-        task.require_base(base)
-    outcome = _run(task, sites, coins, faults, keep)
-    shares = {name: site.share_of("") for name, site in sites.items()} if task.model is ModelForm.SHARED else {}
-    own = task.at(next(iter(sites.values())), "")
-    return with_checks(own, own.local_result(outcome, shares))
+@dataclass(frozen=True, slots=True)
+class Simulation:
+    """Every party of a study in this process: tables, and for some of them ledgers and policies."""
 
+    agreed: Study | Agreement
+    sources: Mapping[str, Any] = field(repr=False)
+    ledgers: Mapping[str, str | os.PathLike[str]] | None = None
+    policies: Mapping[str, Policy] | None = None
+    coins: Coins | None = None
+    keep: Keep = Keep.HEADERS
 
-def evaluate(
-    agreed: Study | Agreement,
-    model: Result | BaseNaiveBayes | str | os.PathLike[str] | None,
-    sources: Mapping[str, Any],
-    *,
-    ledgers: Mapping[str, str | os.PathLike[str]] | None = None,
-    policies: Mapping[str, Policy] | None = None,
-    coins: Coins | None = None,
-    keep: Keep = Keep.HEADERS,
-) -> RunResult:
-    """Evaluate a model with every party in this process; without one, cross-validate. See `RowStudy.evaluate`."""
-    fitted = load(model) if isinstance(model, str | os.PathLike) else model.model if isinstance(model, Result) else model
-    if fitted is not None and not isinstance(fitted, BaseNaiveBayes):
-        raise ConfigError("model must be a fitted model, the result of a study that has one, or the path of a model file")
-    coins = coins or Coins.system()
-    sites = _sites(sources, {}, ledgers or {}, policies or {}, None, key_of(coins))
-    task = evaluation_task(_agree(agreed, sites), fitted)
-    _require_runnable(task, policies or {})
-    outcome = _run(task, sites, coins, (), keep)
-    own = task.at(next(iter(sites.values())), "")
-    return with_checks(own, own.result(outcome))
+    def train(
+        self, base: Result | None = None, removed: Mapping[str, Any] | None = None, faults: Sequence[Fault] = ()
+    ) -> RunResult:
+        """Run the study. See `Study.simulate`."""
+        study = self.agreed.study if isinstance(self.agreed, Agreement) else self.agreed
+        if (base is not None or removed is not None or faults) and Support.INCREMENTS not in study.task_class.supports:
+            raise ConfigError(f"{study.protocol}, over {study.partition}, takes no base, removed rows or faults")
+        if removed and study.privacy.rows_per_person is not None:
+            raise ConfigError("with rows_per_person no rows are taken back: which of a person's rows were counted is not kept")
+        coins = self.coins or Coins.system()
+        sites = self._sites(key_of(coins), removed or {}, base)
+        task = _agree(self.agreed, sites).task
+        self._require_runnable(task)
+        if base is not None and isinstance(task, SumTask):
+            if base.statistics is None:
+                raise ConfigError("the earlier result holds probabilities without counts: nothing can be added to it")
+            task.require_base(base)
+        outcome = _run(task, sites, coins, faults, self.keep)
+        shares = {name: site.share_of("") for name, site in sites.items()} if task.model is ModelForm.SHARED else {}
+        own = task.at(next(iter(sites.values())), "")
+        return with_checks(own, own.local_result(outcome, shares))
 
+    def evaluate(self, model: Result | BaseNaiveBayes | str | os.PathLike[str] | None) -> RunResult:
+        """Evaluate a model; without one, cross-validate. See `RowStudy.evaluate`."""
+        fitted = load(model) if isinstance(model, str | os.PathLike) else model.model if isinstance(model, Result) else model
+        if fitted is not None and not isinstance(fitted, BaseNaiveBayes):
+            raise ConfigError("model must be a fitted model, the result of a study that has one, or the path of a model file")
+        coins = self.coins or Coins.system()
+        sites = self._sites(key_of(coins))
+        task = evaluation_task(_agree(self.agreed, sites), fitted)
+        self._require_runnable(task)
+        outcome = _run(task, sites, coins, (), self.keep)
+        own = task.at(next(iter(sites.values())), "")
+        return with_checks(own, own.result(outcome))
 
-def _sites(
-    sources: Mapping[str, Any],
-    removed: Mapping[str, Any],
-    ledgers: Mapping[str, str | os.PathLike[str]],
-    policies: Mapping[str, Policy],
-    base: Result | None,
-    key: bytes,
-) -> dict[str, MemorySite]:
-    if not isinstance(sources, Mapping):
-        raise ConfigError("sources maps the name of each party to its table")
-    if unknown := sorted({*removed, *ledgers, *policies} - set(sources)):
-        raise ConfigError(f"{unknown[0]!r} is no party of this run")
-    return {
-        name: MemorySite(name, source, removed.get(name), ledgers.get(name), policies.get(name, OPEN), base, key=key)
-        for name, source in sources.items()
-    }
+    def _sites(self, key: bytes, removed: Mapping[str, Any] = {}, base: Result | None = None) -> dict[str, MemorySite]:
+        ledgers, policies = self.ledgers or {}, self.policies or {}
+        if not isinstance(self.sources, Mapping):
+            raise ConfigError("sources maps the name of each party to its table")
+        if unknown := sorted({*removed, *ledgers, *policies} - set(self.sources)):
+            raise ConfigError(f"{unknown[0]!r} is no party of this run")
+        return {
+            name: MemorySite(name, source, removed.get(name), ledgers.get(name), policies.get(name, OPEN), base, key=key)
+            for name, source in self.sources.items()
+        }
+
+    def _require_runnable(self, task: StudyTask) -> None:
+        task.require_runnable()
+        for policy in (self.policies or {}).values():
+            require_allowed(policy, task.disclosure)
 
 
 def _agree(agreed: Study | Agreement, sites: Mapping[str, MemorySite]) -> Agreement:
@@ -104,12 +95,6 @@ def _agree(agreed: Study | Agreement, sites: Mapping[str, MemorySite]) -> Agreem
     if set(agreement.contributors) - set(sites) or set(sites) - set(agreement.names):
         raise ConfigError(f"the study is between {', '.join(agreement.names)}: bring a table for each that contributes")
     return agreement
-
-
-def _require_runnable(task: StudyTask, policies: Mapping[str, Policy]) -> None:
-    task.require_runnable()
-    for policy in policies.values():
-        require_allowed(policy, task.disclosure)
 
 
 def _run(task: StudyTask, sites: Mapping[str, MemorySite], coins: Coins, faults: Sequence[Fault], keep: Keep) -> Outcome:

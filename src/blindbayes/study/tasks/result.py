@@ -185,9 +185,15 @@ class JointResult(RunResult):
         """Public facts for the run.json of a site."""
         return {"included": list(self.included)}
 
-    def save(self, folder: str | os.PathLike[str], **options: Any) -> Path:
-        """Return the release, and one share file per party."""
-        where = super().save(folder, **options)
+    def save(
+        self,
+        folder: str | os.PathLike[str],
+        *,
+        signers: Mapping[str, SigningKey] | None = None,
+        deployment: Deployment | None = None,
+    ) -> Path:
+        """Write the release, and one share file per party."""
+        where = super().save(folder, signers=signers, deployment=deployment)
         for name, share in self.model.shares.items():
             share.save(where / f"{name}.share")
         return where
