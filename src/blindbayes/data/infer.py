@@ -293,7 +293,7 @@ def looks_personal(values: Any, name: str) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Choices:
-    """What a person decides about the columns of a draft.
+    """Decisions of a person about the columns of a draft.
 
     `keep` includes columns that look like identifiers, `drop` excludes others; numbers in `codes` become categories, all other
     numbers have `bins` equal cells, by default as many as suit the column.
