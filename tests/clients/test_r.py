@@ -17,6 +17,7 @@ import pyarrow as pa
 import pytest
 
 from blindbayes import Categorical, Codebook, NaiveBayes, Numeric, PrivateNaiveBayes, Text, load
+from blindbayes.report.weight_of_evidence import value_names
 from blindbayes.study.file import StudyFile
 from blindbayes.testing.loopback import Loopback
 from support.consoles import Consoles
@@ -131,10 +132,14 @@ def write_case(folder: Path, seed: int) -> None:
     messy = {each.name: messy_column(each, rng, 30) for each in book.features}
     table = pa.table({name: pa.array(values, kinds.get(kind, pa.string())) for name, (kind, values) in messy.items()})
     joint, prob = model.predict_joint_log_proba(table), model.predict_proba(table)
+    shown = model.explain(table).to_frame()
     stated = {
         "columns": {name: {"type": kind, "values": values} for name, (kind, values) in messy.items()},
         "joint": [[value if np.isfinite(value) else None for value in row] for row in joint.tolist()],
         "prob": prob.tolist(),
+        "parts": list(shown.index.get_level_values("part")[: len(shown) // len(table)]),
+        "terms": [[value if np.isfinite(value) else None for value in row] for row in shown.to_numpy().tolist()],
+        "cells": {each.name: value_names(each) for each in book.features},
         "class": [str(label) for label in model.predict(table)],
     }
     (folder / "rows.json").write_text(json.dumps(stated))

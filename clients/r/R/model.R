@@ -41,7 +41,18 @@ parse_model <- function(text) {
   if (length(made$log_prior) != length(classes) || !any(is.finite(made$log_prior))) {
     stop("the model file's prior does not fit its codebook", call. = FALSE)
   }
+  made$log_share <- log_share_of(content, made$log_prior)
   structure(made, class = "bb_model")
+}
+
+# Log of the share of each class: by the noisy counts, if a private model has them; otherwise its prior.
+log_share_of <- function(content, log_prior) {
+  counts <- numbers_of(content$statistics$class_counts, 0)
+  if (is.null(content$privacy) || length(counts) != length(log_prior)) {
+    return(log_prior)
+  }
+  counts <- pmax(counts, 0.5)
+  log(counts / sum(counts))
 }
 
 texts_of <- function(values) enc2utf8(vapply(values, as.character, ""))

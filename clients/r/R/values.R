@@ -116,7 +116,7 @@ numbers_in <- function(values, feature) {
     short <- trimmed(texts)
     wrong <- !is.na(texts) & !grepl(number_pattern, short)
     if (any(wrong)) {
-      stop("feature ", sQuote(feature$name), ": ", sum(wrong), " rows hold a text that is neither a number nor a missing ",
+      stop("feature ", sQuote(feature$name), ": ", sum(wrong), if (sum(wrong) == 1) " row holds" else " rows hold", " a text that is neither a number nor a missing ",
         "marker; add the marker to the codebook or read the numbers before",
         call. = FALSE
       )
@@ -124,5 +124,12 @@ numbers_in <- function(values, feature) {
     numbers <- as_numbers(short)
   }
   numbers[is.nan(numbers) | numbers %in% markers] <- NA
+  infinite <- sum(is.infinite(numbers))
+  if (infinite) { # read.csv makes it of the text Inf
+    stop("feature ", sQuote(feature$name), ": ", infinite, if (infinite == 1) " row holds" else " rows hold",
+      " infinity, which is no number; set it to NA, or to the number that is meant",
+      call. = FALSE
+    )
+  }
   numbers
 }

@@ -35,5 +35,14 @@ test_that("random models classify as in Python, to 1e-12", {
       label = case
     )
     expect_identical(as.character(predict(model, rows)), unlist(stated$class), label = case)
+    shown <- explain(model, rows)
+    expect_identical(shown$part, rep(unlist(stated$parts), nrow(rows)), label = case)
+    terms <- vapply(unlist(stated$terms, recursive = FALSE), function(x) if (is.null(x)) -Inf else x, 0)
+    off <- abs(as.vector(t(as.matrix(shown[model$classes]))) - terms)
+    expect_lt(max(off[is.finite(terms)] / pmax(1, abs(terms[is.finite(terms)]))), 1e-12, label = case)
+    held <- coef(model)[-1]
+    expect_identical(lapply(held, colnames)[lengths(stated$cells) > 0], lapply(stated$cells[lengths(stated$cells) > 0], unlist),
+      label = case
+    )
   }
 })

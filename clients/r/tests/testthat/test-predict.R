@@ -43,8 +43,43 @@ test_that("numbers are rounded to the grid and clamped, and missing ones add not
   expect_equal(of(n = NA), of(n = "unknown"))
   expect_equal(of(b = 1), of(b = 0))
   expect_equal(of(b = 8), of(b = 9))
-  expect_error(of(n = "many"), "1 rows hold a text")
+  expect_error(of(n = "many"), "1 row holds a text")
   expect_error(of(n = TRUE), "truth values")
+})
+
+test_that("infinity is no number, as in a file that Python reads", {
+  model <- parse_model(model_text)
+  file <- tempfile(fileext = ".csv")
+  writeLines(c("c,n,b,t", "x,Inf,0,free", "x,-Inf,0,free"), file)
+  expect_error(predict(model, read.csv(file)), "2 rows hold infinity")
+  expect_error(predict(model, row(b = Inf)), "1 row holds infinity")
+  expect_length(predict(model, row(c = Inf)), 1) # a category that is not listed
+})
+
+test_that("parts of a row add up to its scores", {
+  model <- parse_model(model_text)
+  rows <- rbind(row(), row(c = "1", n = NA, t = "free win"))
+  shown <- explain(model, rows)
+  expect_identical(shown$part, rep(c("(prior)", "c", "n", "b", "t", "(sum)"), 2))
+  joint <- predict(model, rows, type = "joint")
+  for (at in 1:2) {
+    own <- shown[shown$row == at, ]
+    expect_equal(unlist(own[own$part == "(sum)", c("a", "b")]), joint[at, ], tolerance = 1e-14)
+    expect_equal(colSums(own[own$part != "(sum)", c("a", "b")]), joint[at, ], tolerance = 1e-14)
+  }
+  expect_equal(unlist(shown[9, c("a", "b")], use.names = FALSE), c(0, 0)) # a missing number
+  expect_identical(nrow(explain(model, rows[0, ])), 0L)
+  expect_error(explain(model, cbind(rows, id = 7)), "does not have: .id.")
+})
+
+test_that("coefficients are a table per feature, with a row per class", {
+  held <- coef(parse_model(model_text))
+  expect_identical(names(held), c("(prior)", "c", "n", "b", "t"))
+  expect_identical(held$`(prior)`["b", "log_share"], -0.5)
+  expect_identical(held$c["a", "true"], -2)
+  expect_identical(held$n["b", ], c(mean = 2, variance = 4))
+  expect_identical(colnames(held$b), c("0 to 1", "2 to 3", "4 to 5", "6 to 7", "8 to 9"))
+  expect_identical(held$t["b", "win"], -0.2)
 })
 
 test_that("words of a document count", {
