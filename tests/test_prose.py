@@ -62,6 +62,8 @@ def findings(text: str) -> Iterator[str]:
             for part in ast.walk(node):
                 if isinstance(part, ast.Constant) and isinstance(part.value, str):
                     yield from (f"{part.lineno}: error: {phrase}" for phrase in phrases(part.value))
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and re.search(r"\bits\s+people\b", node.value):
+            yield f"{node.lineno}: text: its people"
         yield from (f"{line}: name: {name}" for line, name in names(node) if NAME.search(name))
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
         if token.type == tokenize.COMMENT:

@@ -400,7 +400,7 @@ def test_the_words_say_who_learned_what(trained):
     everybody = trained["inner"].score(frames, to="bank")
     shared = trained["inner"].score(frames, to="bank", scope="shared")
     assert "did not learn who is shared" in everybody.statement
-    assert "which of its people telecom knows too" in shared.statement
+    assert "which persons in its table telecom knows too" in shared.statement
     for found in (everybody, shared):
         words = {view.party: " ".join(view.plain) for view in found.report.views}
         assert "Nothing was opened to it." in words["telecom"]

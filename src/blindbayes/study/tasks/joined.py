@@ -438,9 +438,9 @@ def ways_of_scoring(reveal_to: str) -> tuple[str, ...]:
     """Describe what each way of scoring with a model over a hidden join reveals."""
     classes = "all parties" if reveal_to == "all" else reveal_to
     return (
-        "To score over the hidden join names nobody. The party that asks learns a class for each of its people, the others "
-        "learn what its number of people is padded to. With scope 'shared' only people known to both get a class, and the "
-        "party that asks learns who they are.",
+        "To score over the hidden join names nobody. The party that asks learns a class for each person in its table, the "
+        "others learn what its number of persons is padded to. With scope 'shared' only people known to both get a class, and "
+        "the party that asks learns who they are.",
         f"To score the same people in one order shows each party whom they score together. Their classes go to {classes}.",
         f"A party that brings nulls learns how many are scored, and not whom; its columns do not count. The classes go to "
         f"{classes}.",

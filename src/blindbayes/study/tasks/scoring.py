@@ -133,11 +133,12 @@ class HiddenScoring(Scoring):
         if self._tally:
             return (
                 *lines,
-                f"{to} learned how many of its people have which true and which predicted class, and no person's class. "
+                f"{to} learned how many persons in its table have which true and which predicted class, and no person's class. "
                 "Where a true class has one person, these totals are that person's predicted class.",
             )
         if hidden.scope == "shared":
-            lines.append(f"{to} learned which of its people {others} {know} too (shared_identifiers), and the class of those.")
+            known = f"{to} learned which persons in its table {others} {know} too (shared_identifiers)"
+            lines.append(f"{known}, and the class of those.")
         else:
             lines.append(
                 f"{to} learned a class for everybody it knows, and did not learn who is shared. A class that is not the one "

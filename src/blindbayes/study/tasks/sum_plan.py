@@ -85,7 +85,7 @@ class Sum:
         shares = f"{self.study.privacy.honest_fraction:g} of the sites are relied on to add their noise"
         if not isinstance(self.noise, WholeNoise):
             return shares
-        whole = "no other site is relied on: each adds to its own counts all the noise that its people need"
+        whole = "no other site is relied on: each adds to its own counts all the noise that the persons in its table need"
         return f"in training {whole}; in evaluations {shares}" if self.is_evaluated else whole
 
     @property

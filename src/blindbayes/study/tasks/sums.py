@@ -424,9 +424,9 @@ def describe_trust(planned: Sum, noise: SumNoise) -> str:
         return _trust_in_shares(planned, noise.honest)
     several = (planned.study.privacy.sites_per_person or 1) > 1
     return (
-        "Each site adds to its own counts all the noise that its people need, before anything leaves it: for them the "
-        "promise relies on their own site alone, which follows the protocol and keeps its noise to itself, whatever all "
-        "other parties do and learn. "
+        "Each site adds to its own counts all the noise that the persons in its table need, before anything leaves it: for "
+        "them the promise relies on their own site alone, which follows the protocol and keeps its noise to itself, whatever "
+        "all other parties do and learn. "
         + ("For a person with rows at several sites it relies on each of these sites. " if several else "")
         + "What each site's noisy counts are is hidden by the protocol's cryptography, on which epsilon does not rest."
     )
