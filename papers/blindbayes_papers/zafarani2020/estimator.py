@@ -29,7 +29,7 @@ class SmoothNaiveBayes(PrivateNaiveBayes):
 
     Parameters
     ----------
-    codebook, epsilon, ledger, score_epsilon, rows_per_person, tuning_note, alpha, priors, class_weight, extra_columns
+    codebook, epsilon, ledger, purpose, score_epsilon, rows_per_person, tuning_note, alpha, priors, class_weight, extra_columns
         As in `PrivateNaiveBayes`.
     mechanism : str, default="smooth"
         "smooth" (smooth sensitivity, heavy-tailed noise) or "global" (global sensitivity, discrete Laplace noise).
@@ -48,6 +48,7 @@ class SmoothNaiveBayes(PrivateNaiveBayes):
         allocation: tuple[int, int] | None = None,
         gamma: float | None = None,
         ledger: str | os.PathLike[str] | None = None,
+        purpose: str | None = None,
         score_epsilon: float | None = None,
         rows_per_person: int | None = None,
         tuning_note: str | None = None,
@@ -60,6 +61,7 @@ class SmoothNaiveBayes(PrivateNaiveBayes):
             codebook,
             epsilon=epsilon,
             ledger=ledger,
+            purpose=purpose,
             score_epsilon=score_epsilon,
             rows_per_person=rows_per_person,
             tuning_note=tuning_note,

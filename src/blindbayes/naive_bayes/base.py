@@ -251,7 +251,7 @@ class BaseNaiveBayes(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         from blindbayes.report.cover_sheet import Cover
 
         if not isinstance(cover, Cover):
-            cover = Cover(title=cover or f"Naive Bayes classifier of {self._parameters().codebook.target}")
+            cover = Cover(title=cover or default_title(self._parameters().codebook))
         return write_folder(
             folder, seal_files(release_files(self._record(), self._noise_interval(), cover, deployment), signers, cover)
         )
@@ -295,6 +295,11 @@ class BaseNaiveBayes(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         tags.input_tags.categorical = True
         tags.input_tags.sparse = isinstance(self.codebook, Codebook) and bool(self.codebook.texts)
         return tags
+
+
+def default_title(codebook: Codebook) -> str:
+    """Return the title of a release that was given none."""
+    return f"Naive Bayes classifier of {codebook.target}"
 
 
 def best_class(scores: FloatArray) -> npt.NDArray[np.intp]:

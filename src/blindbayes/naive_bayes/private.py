@@ -32,7 +32,7 @@ from blindbayes.dp.release.intervals import noise_interval
 from blindbayes.dp.release.private_fit import MAX_READ, FitPlan, Rows, plan_fit, plan_for_rho
 from blindbayes.dp.release.release_plan import NoisyStatistics, require_small_delta
 from blindbayes.errors import ConfigError, PrivacyError
-from blindbayes.naive_bayes.base import BaseNaiveBayes
+from blindbayes.naive_bayes.base import BaseNaiveBayes, default_title
 from blindbayes.naive_bayes.explain import Explanation
 from blindbayes.naive_bayes.inputs import (
     by_label,
@@ -76,6 +76,8 @@ class PrivateNaiveBayes(BaseNaiveBayes):
         Agree to a delta above a tenth of one over the declared rows.
     ledger : path, default=None
         File that records the privacy loss spent on this table; charged before anything is released.
+    purpose : str, default=None
+        What the release is for, as the ledger records it. By default it names the class column, as the title of `release` does.
     score_epsilon : float, default=None
         With `ledger`: privacy loss of each `score`. Without it `score` is refused under a ledger, since an exact score is a
         function of private rows.
@@ -123,6 +125,7 @@ class PrivateNaiveBayes(BaseNaiveBayes):
         rho: float | None = None,
         allow_large_delta: bool = False,
         ledger: str | os.PathLike[str] | None = None,
+        purpose: str | None = None,
         score_epsilon: float | None = None,
         rows_per_person: int | None = None,
         expected_rows: int | None = None,
@@ -138,6 +141,7 @@ class PrivateNaiveBayes(BaseNaiveBayes):
         self.rho = rho
         self.allow_large_delta = allow_large_delta
         self.ledger = ledger
+        self.purpose = purpose
         self.score_epsilon = score_epsilon
         self.rows_per_person = rows_per_person
         self.expected_rows = expected_rows
@@ -262,7 +266,7 @@ class PrivateNaiveBayes(BaseNaiveBayes):
         if self.ledger is None:
             return None
         ledger = Ledger(self.ledger)
-        ledger.charge(release, purpose="PrivateNaiveBayes.fit", codebook=codebook.sha256)
+        ledger.charge(release, purpose=self.purpose or default_title(codebook), codebook=codebook.sha256)
         return str(ledger.balance())
 
     def _require_settings(self, codebook: Codebook) -> None:
@@ -292,7 +296,8 @@ class PrivateNaiveBayes(BaseNaiveBayes):
         right = int((parameters.joint_log_likelihood(block).argmax(axis=1) == block.labels).sum())
         price = score_price(self.score_epsilon, self._unit_rows)
         spend = Spend(as_decimal(price.epsilon))
-        Ledger(self.ledger).charge(spend, purpose="PrivateNaiveBayes.score", unit=price.unit)
+        purpose = f"score of {self.purpose or default_title(parameters.codebook)}"
+        Ledger(self.ledger).charge(spend, purpose=purpose, unit=price.unit)
         return noisy_accuracy(right, block.rows, self.score_epsilon, self._unit_rows, Coins.system())
 
     def _scores(self, X: Any) -> Iterator[FloatArray]:
