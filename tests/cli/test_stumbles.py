@@ -549,6 +549,21 @@ def test_a_forecast_has_a_column_of_marks_only_where_there_are_some() -> None:
         assert len(empty) == marked
 
 
+def test_a_ledger_names_releases_by_their_titles() -> None:
+    draft()
+    done("ledger", "init", "ledger.jsonl", "--epsilon", "9")
+    asked = ("train", "penguins.csv", "--codebook", "book.toml", "--ignore-extra", "--epsilon", "1", "--ledger", "ledger.jsonl")
+    done(*asked, "--release", "release", "--title", "Penguins by island")
+    done(*asked, "--out", "model.json")
+    model = PrivateNaiveBayes(
+        Codebook.from_toml("book.toml"), epsilon=1.0, ledger="ledger.jsonl", score_epsilon=1.0, extra_columns="ignore"
+    ).fit("penguins.csv")
+    model.score(penguins())
+    entries = json.loads(done("ledger", "show", "ledger.jsonl", "--json"))["entries"]
+    plain = "Naive Bayes classifier of Species"
+    assert [each["purpose"] for each in entries[1:]] == ["Penguins by island", plain, plain, f"score of {plain}"]
+
+
 def test_an_empty_ledger_offers_no_smaller_epsilon() -> None:
     done("ledger", "init", "spent.jsonl", "--epsilon", "1")
     draft()
@@ -741,6 +756,21 @@ def test_predict_names_features_whose_values_the_codebook_does_not_list() -> Non
     shown = done("predict", "model.json", "other.csv", "--out", "other-classes.csv")
     assert f"feature 'support': {len(table)} rows hold a value that the codebook does not list" in shown
     assert "true" not in shown.casefold()
+
+
+def test_predict_counts_the_numbers_that_lie_out_of_bounds() -> None:
+    book = Codebook("y", ("a", "b"), (Numeric("age", 0, 99), Numeric("size", 0, 9, bins=3)), max_rows=100)
+    frame = pd.DataFrame({"age": [40, 50, 60, 70], "size": [1, 2, 3, 4], "y": ["a", "b"] * 2})
+    frame.to_csv("fit.csv", index=False)
+    book.to_toml("ages.toml")
+    done("train", "fit.csv", "--codebook", "ages.toml", "--out", "model.json")
+    assert "out of bounds" not in done("predict", "model.json", "fit.csv", "--out", "in.csv")
+    for name, form in (("months.csv", pd.DataFrame.to_csv), ("months.parquet", pd.DataFrame.to_parquet)):
+        form(frame.assign(age=[480, 50, 720, 840], size=[1, 2, 3, -77]), name, index=False)
+        shown = done("predict", "model.json", name, "--out", f"{name}.csv")
+        assert "feature 'age': 3 rows hold a number out of bounds [0, 99], which counts as the nearest bound" in shown
+        assert "feature 'size': 1 row holds a number out of bounds [0, 9]" in shown
+        assert not {"480", "720", "840", "-77"} & set(re.findall(r"-?[0-9]+", shown))
 
 
 def test_one_row_and_rows_of_two_lengths_are_refused_in_words_that_fit() -> None:

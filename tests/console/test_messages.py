@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+import xlsxwriter
 
 from blindbayes.codebook import Categorical, Codebook, Numeric
-from blindbayes.console.strings import in_console, linked, on_table_page
-from blindbayes.data import check, count_table, open_table
+from blindbayes.console.strings import in_console, linked, on_table_page, words_on
+from blindbayes.data import Dialect, check, count_table, open_table
 from blindbayes.errors import BlindbayesError
 
 BOOK = Codebook("y", ("no", "yes"), (Categorical("job", ("cook", "clerk")), Numeric("pay", 0, 50)))
@@ -29,6 +30,15 @@ def counted(text: str, encoding: str = "utf-8") -> Callable[[Path], object]:
     return act
 
 
+def in_workbook(folder: Path) -> object:
+    with xlsxwriter.Workbook(path := str(folder / "table.xlsx")) as book:
+        sheet = book.add_worksheet()
+        for at, row in enumerate([("y", "job", "pay"), ("no", "cook", "1,5")]):
+            sheet.write_row(at, 0, row)
+    with open_table(path, dialect=Dialect(decimal=",")) as table:
+        return count_table(table, BOOK)
+
+
 def dated(folder: Path) -> object:
     return count_table(pd.DataFrame({"y": ["no"], "job": ["cook"], "pay": pd.to_datetime(["2024-01-02"])}), BOOK)
 
@@ -42,18 +52,21 @@ def dated(folder: Path) -> object:
         ),
         (counted(PLAIN.replace("job", "beruf")), "choose its column on the page Table"),
         (counted(PLAIN.replace("1.5", '"1,5"')), "the decimal sign on the page Table"),
+        (in_workbook, "in the workbook (in Excel: Data, Text to Columns)"),
         (counted(PLAIN.replace("job", "jöb"), "latin-1"), "choose its encoding on the page Table"),
         (counted(PLAIN.replace("cook,1.5", "cook,1.5,3")), "choose the separator on the page Table"),
         (counted(PLAIN.replace("cook", "chef")), "recode it on the page Table"),
         (dated, "chosen on the page Table"),
     ],
-    ids=["extra", "missing", "decimal", "encoding", "width", "category", "date"],
+    ids=["extra", "missing", "decimal", "workbook", "encoding", "width", "category", "date"],
 )
 def test_a_mistake_is_mended_on_the_page(tmp_path: Path, act: Callable[[Path], object], words: str) -> None:
     with pytest.raises(BlindbayesError) as refused:
         act(tmp_path)
     shown = in_console(str(refused.value))
     assert words in shown
+    assert "page Table" not in words_on("table.html")(str(refused.value))
+    assert words_on("data.html")(str(refused.value)) == shown
     assert PROGRAMMING.search(shown) is None, shown
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import urlencode
@@ -95,6 +96,25 @@ def test_a_rule_that_lacks_its_second_date_keeps_what_was_chosen(office: Console
         assert f'value="{chosen}" selected' in row, chosen
 
 
+def test_preview_and_check_say_how_many_dates_are_not_written_as_chosen(office: Consoles) -> None:
+    site = office.office.net.sites["north"]
+    study = office.office.net.make_study(SITE_BOOK, title="Ages", privacy=Privacy(epsilon=1.0), deadlines=QUICK)
+    (site.home.folder / "studies").mkdir(exist_ok=True)
+    (site.home.folder / "studies" / f"{study.sha256}.toml").write_text(study.to_toml())
+    ada = office.sign_in("north")
+    given = {"csrf": csrf_of(office, ada), "source": "current", "study": study.sha256, "version": version_of(site.home.folder)}
+    given |= {"rule-0-name": "age", "rule-0-column": "colour", "rule-0-reading": "month", "rule-0-order": "DMY"}
+    for path, more in (("/table/preview", {"show-0": "colour"}), ("/table/check", {})):
+        page = office.ask("north", "POST", path, urlencode(given | more), headers=ada, token=False).text
+        assert re.search(r"\b[1-9][0-9]* rows hold a date that is not written as 31\.12\.2024", page), path
+    assert "✕ missing" in page  # the feature is not optional
+    plain = given | {"rule-0-reading": ""}
+    page = office.ask("north", "POST", "/table/check", urlencode(plain), headers=ada, token=False).text
+    shown = re.sub(r"<[^>]*>", "", page)
+    assert "rows: set the decimal sign and the separator of thousands; dates are read as a part of them" in shown
+    assert "the page Table" not in shown  # this is it
+
+
 def test_the_check_says_what_a_run_with_noise_does_with_rows_that_do_not_fit(office: Consoles) -> None:
     home = office.office.net.sites["north"].home
     narrow = Codebook("class", ("ill", "well"), (Categorical("colour", ("red", "blue", "green")), Numeric("age", 0, 1)))
@@ -166,6 +186,7 @@ def test_a_messy_table_is_brought_in_by_clicks_from_upload_to_a_dry_run_that_pas
         page.get_by_label("Dates of age are written").select_option("YMD")
         ada.press("Check all rows")
         ada.says("no row has a value of age")  # nothing is refused: what cannot be read counts as missing
+        ada.says("40 rows hold a date that is not written as 2024-12-31; it counts as missing")
         page.get_by_label("Dates of age are written").select_option("DMY")
         ada.press("Check all rows")
         ada.says("The table fits.")

@@ -216,6 +216,46 @@ def test_dates_that_fit_two_orders_are_asked_about() -> None:
     assert tomllib.loads("\n".join(made.maps))
 
 
+def dated(days: object, *, floor: int = 1) -> tuple[list[str], dict[str, str]]:
+    """The map that a draft offers for a column, and which columns it leaves out for which reasons."""
+    made = draft_codebook(sample()[["age", "outcome"]].assign(seen=days), "outcome", max_rows=10_000, floor=floor)
+    return made.maps, dict(made.left_out)
+
+
+def offered(days: object) -> list[str]:
+    return [line.partition(" ")[0].removeprefix("seen_") for line in dated(days)[0]]
+
+
+def test_parts_that_are_constant_in_all_dates_are_not_offered() -> None:
+    mondays = pd.date_range("2022-01-03", periods=ROWS, freq="7D")
+    assert offered(mondays) == ["month", "days", "years"]
+    assert offered(mondays.strftime("%d.%m.%Y")) == ["month", "days", "years"]
+    in_march = [f"2024-03-{1 + at % 30:02d}" for at in range(ROWS)]
+    assert offered(in_march) == ["weekday", "days"]
+    assert dated(["2024-03-05"] * ROWS) == ([], {"seen": "a constant: it has the same value in every row that has one"})
+
+
+LONE = {  # a column and its last cell, for which another would give a draft from a public sample other words
+    "month": ([f"2024-03-{1 + at % 30:02d}" for at in range(ROWS)], "2024-07-01"),
+    "day": (["2024-03-05"] * ROWS, "2024-03-06"),
+    "order": ([f"{1 + at % 12:02d}/{1 + at % 11:02d}/2023" for at in range(ROWS)], "25/01/2023"),
+    "text": (["a"] * ROWS, "b"),
+    "number": ([3.0] * ROWS, 4.0),
+    "nothing": ([None] * ROWS, "b"),
+    "comma": ([str(at % 7) for at in range(ROWS)], "1,5"),
+    "formula": ([f"ward {at % 7}" for at in range(ROWS)], "=SUM(A1)"),
+    "numbers": ([float(at) for at in np.random.default_rng(2).permutation(ROWS)], 5.0),
+}
+
+
+@pytest.mark.parametrize("name", LONE)
+def test_no_single_row_decides_what_the_draft_of_a_sites_table_says_about_a_column(name: str) -> None:
+    column, other = LONE[name]
+    changed = [*column[:-1], other]
+    assert dated(column) != dated(changed)
+    assert dated(column, floor=10) == dated(changed, floor=10)
+
+
 def test_columns_of_any_type_are_drafted_or_left_out() -> None:
     table = pa.table(
         {

@@ -10,6 +10,7 @@ import bz2
 import codecs
 import datetime
 import gzip
+import json
 import lzma
 import zipfile
 from collections.abc import Callable
@@ -17,9 +18,11 @@ from pathlib import Path
 from typing import Any
 
 import ibis
+import msgspec
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 from hypothesis import given, settings
@@ -356,6 +359,28 @@ def test_a_workbook_counts_like_its_frame(tmp_path: Path) -> None:
         open_table(tmp_path / "t.xlsx", table="nosuch")
 
 
+def test_texts_for_numbers_in_a_workbook_are_made_numbers_there(tmp_path: Path) -> None:
+    """`decimal` is for text files: the error for a workbook does not name it."""
+    xlsxwriter, path = pytest.importorskip("xlsxwriter"), str(tmp_path / "t.xlsx")
+    with xlsxwriter.Workbook(path) as book:
+        sheet = book.add_worksheet()
+        for at, row in enumerate([("job", "pay", "y"), ("cook", "1,5", "no"), ("cook", "2,5", "yes")]):
+            sheet.write_row(at, 0, row)
+    BOOK.to_toml(tmp_path / "book.toml")
+    NaiveBayes(BOOK).fit(FRAME).save(tmp_path / "model.json")
+    checked = CliRunner().invoke(root, ["codebook", "check", str(tmp_path / "book.toml"), "--data", path, "--json"])
+    messages = [next(each["problem"] for each in json.loads(checked.stdout)["columns"] if each["name"] == "pay")]
+    for words in (
+        ["train", path, "--codebook", str(tmp_path / "book.toml"), "--out", str(tmp_path / "m.json"), "--decimal", ","],
+        ["predict", str(tmp_path / "model.json"), path],
+    ):
+        messages.append(str(CliRunner().invoke(root, words).exception))
+    for message in messages:
+        assert "in the workbook (in Excel: Data, Text to Columns)" in message
+        assert "decimal comma" not in message
+        assert "--decimal" not in message
+
+
 def test_a_workbook_without_its_reader_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "python_calamine", None)
     with pytest.raises(ConfigError, match=r"blindbayes\[excel\]"):
@@ -383,6 +408,69 @@ def test_a_row_longer_than_a_block_is_read_after_those_before_it(tmp_path: Path,
             for cell in zip(*(batch[name].to_pylist() for name in "ky"), strict=True)
         ]
     assert read == [(word or None, str(at)) for at, word in enumerate(words)]
+
+
+DATED = Codebook(
+    "y",
+    ("a", "b"),
+    (Numeric("month", 1, 12, optional=True, missing=("?",)), Numeric("stay", 0, 400, optional=True), Numeric("x", 0, 9)),
+    max_rows=100,
+)
+DATE_MAP = {"month": "month(date(seen, 'DMY'))", "stay": "days(date(seen, 'DMY or YMD'), date(left, 'DMY or YMD'))"}
+DATES = pa.table(
+    {
+        "seen": ["05.03.2024", "2024-03-05", "03/31/2024", "?", None, ""],
+        "left": ["06.03.2024", "2024-03-09", "01.04.2024", "02.03.2024", "gone", None],
+        "x": ["1", "2", "3", "4", "5", "6"],
+        "y": ["a", "b", "a", "b", "a", "b"],
+    }
+)
+
+
+@pytest.mark.parametrize("carrier", ["frame", "csv", "parquet", "duckdb"])
+def test_dates_that_cannot_be_read_are_counted_with_the_form_that_is_expected(carrier: str, tmp_path: Path) -> None:
+    """Two of `seen` are in another order; "?" means missing to `month` alone; "gone" is no date, and nothing is one neither."""
+    carried: Any = DATES
+    if carrier == "csv":
+        carried = write(tmp_path / "t.csv", DATES.to_pandas().to_csv(index=False))
+    elif carrier == "parquet":
+        pq.write_table(DATES, carried := tmp_path / "t.parquet")
+    elif carrier == "duckdb":
+        database = ibis.duckdb.connect(str(tmp_path / "t.duckdb"))
+        database.create_table("rows", DATES)
+        database.disconnect()
+        carried = f"duckdb://{tmp_path / 't.duckdb'}#rows"
+    with open_table(carried, map=DATE_MAP) as table:
+        counted = {name: (each.rows, each.form) for name, each in table.unreadable_dates(DATED).items()}
+        report = {each.name: each for each in check(table, DATED).columns}
+    assert counted == {"month": (2, "31.12.2024"), "stay": (3, "31.12.2024 or 2024-12-31")}
+    assert (report["month"].missing, report["month"].unreadable, report["month"].problem) == (3, 2, "")
+    assert report["month"].note == "2 rows hold a date that is not written as 31.12.2024; it counts as missing"
+    assert (report["stay"].missing, report["stay"].unreadable) == (1, 3)
+    assert report["x"].note == ""
+    required = DATED.with_features(msgspec.structs.replace(each, optional=False) for each in DATED.features)
+    with (
+        open_table(carried, map=DATE_MAP) as table,
+        pytest.raises(DataError, match=r"5 rows are missing.*; 2 rows hold a date that is not written as 31\.12\.2024"),
+    ):
+        count_table(table, required)
+
+
+def test_train_predict_and_check_say_how_many_dates_they_could_not_read(tmp_path: Path) -> None:
+    write(tmp_path / "t.csv", DATES.to_pandas().to_csv(index=False))
+    write(tmp_path / "map.toml", "\n".join(f'{name} = "{rule}"' for name, rule in DATE_MAP.items()))
+    DATED.to_toml(tmp_path / "book.toml")
+    asked = [str(tmp_path / "t.csv"), "--map", str(tmp_path / "map.toml")]
+    book, model = ["--codebook", str(tmp_path / "book.toml")], str(tmp_path / "model.json")
+    train = CliRunner().invoke(root, ["train", *asked, *book, "--out", model])
+    checked = CliRunner().invoke(root, ["codebook", "check", str(tmp_path / "book.toml"), "--data", *asked, "--json"])
+    predicted = CliRunner().invoke(root, ["predict", model, *asked])
+    for done in (train, checked, predicted):
+        assert done.exit_code == 0, done.output
+        assert "2 rows hold a date that is not written as 31.12.2024; it counts as missing" in done.output
+        assert "gone" not in done.output
+    private = ["train", *asked, *book, "--epsilon", "1", "--out", str(tmp_path / "private.json")]
+    assert "hold a date" not in CliRunner().invoke(root, private).output
 
 
 def test_a_date_that_must_not_be_null_is_mapped_like_any_other(tmp_path: Path) -> None:

@@ -237,13 +237,15 @@ def preview(home: SiteFolder, given: TableSettings, study: StudyFile | None, nam
     if study is None:
         return {"plain": plain, "read": None}
     chosen, problem = wanted_columns(study, name), ""
-    read: dict[str, Any] = {"columns": [], "rows": []}
+    read: dict[str, Any] = {"columns": [], "rows": [], "notes": []}
     try:
         with _opened(home, rows) as source:
             shown = {*given.show, *(each for each, rule in given.map.items() if _uses(each, rule, given.show))}
             names = [each for each in chosen if each in source.columns and each in shown][:_MAX_SHOWN]
             if names:
-                read = {"columns": names, "rows": first_rows(source, names, number, study.book)}
+                dates = source.unreadable_dates(study.book).items()
+                notes = [f"{each}: {unreadable}; it counts as missing" for each, unreadable in dates if each in names]
+                read = {"columns": names, "rows": first_rows(source, names, number, study.book), "notes": notes}
     except BlindbayesError as error:
         problem = str(error)
     return {"plain": plain, "read": read, "problem": problem}

@@ -29,7 +29,7 @@ from blindbayes.console.calls import Action, Context, Missing, View, invoke
 from blindbayes.console.forms import urlencoded
 from blindbayes.console.invitations import invitation_of
 from blindbayes.console.organisation import Organisation
-from blindbayes.console.strings import NAVIGATION, NOTICES, STRINGS, in_console, linked, on_table_page, plain
+from blindbayes.console.strings import NAVIGATION, NOTICES, STRINGS, in_console, linked, on_table_page, plain, words_on
 from blindbayes.console.uploads import UPLOAD, receive_table
 from blindbayes.console.views import badges
 from blindbayes.errors import BlindbayesError, ConfigError
@@ -84,6 +84,7 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "clock": _clock,
     "day": _day,
     "here": lambda message: linked(in_console(message)),
+    "on_table": on_table_page,
     "linked": linked,
     "label": describe_label,
     "list_pair": lambda name: (name, name),
@@ -185,9 +186,9 @@ class Pages:
             except BlindbayesError as error:
                 if action.again is not None and not action.refusal(user):
                     facts = await action.again(Context(self._agent, user), fields)
-                    words = on_table_page if action.again_page == "table.html" else in_console
-                    return self._render(action.again_page, request, 400, x=facts, problem=words(str(error)))
-                return await self.show_again(request, back, in_console(str(error)))
+                    shown = words_on(action.again_page)(str(error))
+                    return self._render(action.again_page, request, 400, x=facts, problem=shown)
+                return await self.show_again(request, back, str(error))
             if action.page:
                 return self._render(action.page, request, x=result)
             there = action.then.format(**{**request.path_params, **result})
@@ -201,8 +202,9 @@ class Pages:
         """Render the page of a form again, with the problem."""
         for pattern, view in self._views:
             if match := pattern.match(back):
-                return await self._show(request, view, path=match.groupdict(), problem=problem, status=status)
-        return self._render("problem.html", request, 409, title="Refused", problem=problem)
+                shown = words_on(view.page)(problem)
+                return await self._show(request, view, path=match.groupdict(), problem=shown, status=status)
+        return self._render("problem.html", request, 409, title="Refused", problem=in_console(problem))
 
     def _show_login(self, request: Request, status: int = 200, *, problem: str = "", page: str = "login.html") -> Response:
         """Render the sign-in page, or the one after a sign-in by the organisation."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Any
 
 from markupsafe import Markup, escape
@@ -132,8 +133,8 @@ _IN_CONSOLE = (  # what messages of the readers say to programmers and on the co
         "the page Table sets the decimal sign and the separator of thousands",
     ),
     (r"Dialect\(thousands='\.'\) \(--thousands \.\)", "its separator of thousands"),
-    (r"derive numbers from dates by a map \(--map\)", "read dates as a part of them there"),
-    (r"a map \(--map\) makes numbers of dates", "dates are read there as a part of them, such as the year"),
+    (r"derive numbers from dates by a map \(--map\)", "read dates as a part of them on the page Table"),
+    (r"a map \(--map\) makes numbers of dates", "dates are read on the page Table as a part of them, such as the year"),
     (r"\[missing\] lists markers", "and the texts that mean no value"),
     (r"add these flags, with the parts in capitals replaced:\n[\s\S]*", "answer them below, then Continue"),
     (r"Add a marker to missing in the codebook", "Add a marker to 'Texts that mean no value' on the page Table"),
@@ -159,7 +160,12 @@ def in_console(message: str) -> str:
 
 def on_table_page(message: str) -> str:
     """Return `in_console` of a message that the page Table itself shows."""
-    return re.sub(r",? on the page Table\b", "", in_console(message))
+    return re.sub(r",? on the page Table\b", "", in_console(message)).replace("the page Table sets", "set")
+
+
+def words_on(page: str) -> Callable[[str], str]:
+    """Return what words a message for a page by its template."""
+    return on_table_page if page == "table.html" else in_console
 
 
 def linked(message: str) -> Markup:

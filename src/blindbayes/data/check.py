@@ -15,7 +15,7 @@ from blindbayes.codebook import Codebook, Feature
 from blindbayes.data.counting import look_there
 from blindbayes.data.encode import encode_column, encode_labels
 from blindbayes.data.sources import open_source
-from blindbayes.data.values import Misfit, Misfits
+from blindbayes.data.values import WORKBOOK, Misfit, Misfits, UnreadableDates
 from blindbayes.errors import DataError
 
 
@@ -29,10 +29,11 @@ class ColumnReport:
     unreadable: int = 0
     out_of_bounds: int = 0
     problem: str = ""
+    note: str = ""  # about rows that count as missing
     unmapped_codes: Counter[str] = field(default_factory=Counter, repr=False)
 
     def to_dict(self) -> dict[str, Any]:
-        names = ("name", "missing", "unmapped", "unreadable", "out_of_bounds", "problem")
+        names = ("name", "missing", "unmapped", "unreadable", "out_of_bounds", "problem", "note")
         return {name: getattr(self, name) for name in names}
 
 
@@ -51,7 +52,7 @@ class CheckReport:
     @property
     def empty(self) -> list[str]:
         """Columns without a value in any row. `count` accepts them, but dates in another order look like that, too."""
-        return [column.name for column in self.columns if self.rows and column.missing == self.rows]
+        return [each.name for each in self.columns if self.rows and each.missing + each.unreadable == self.rows]
 
     def to_dict(self) -> dict[str, Any]:
         columns = [column.to_dict() for column in self.columns]
@@ -70,7 +71,7 @@ def check(
     every: dict[str, Feature | None] = {codebook.target: None, **{feature.name: feature for feature in codebook.features}}
     wanted = {name: feature for name, feature in every.items() if only is None or name in only}
     wrong: dict[str, str] = {}
-    misfits, rows = Misfits(codes=True), 0
+    misfits, rows = Misfits(codes=True, workbook=opened.label == "excel"), 0
     try:
         if only is None:
             opened.require_columns(codebook, extra_columns=extra_columns)
@@ -87,10 +88,11 @@ def check(
                     wrong[name] = str(problem)
             if opened.watch is not None:
                 opened.watch(rows, 0, "rows")
+        dates = opened.unreadable_dates(codebook)
     finally:
         if opened is not source:
             opened.close()
-    reports = [_report(misfits[name], rows, feature, wrong) for name, feature in wanted.items()]
+    reports = [_report(misfits[name], rows, feature, wrong, dates.get(name)) for name, feature in wanted.items()]
     if rows > codebook.max_rows:
         reports[0].problem = f"more rows than max_rows = {codebook.max_rows}"
     return CheckReport(rows, reports)
@@ -103,7 +105,9 @@ def _look(column: Any, feature: Feature | None, codebook: Codebook, misfits: Mis
         encode_column(column, feature, codebook.markers(feature), training=True, misfits=misfits)
 
 
-def _report(misfit: Misfit, rows: int, feature: Feature | None, wrong: dict[str, str]) -> ColumnReport:
+def _report(
+    misfit: Misfit, rows: int, feature: Feature | None, wrong: dict[str, str], dates: UnreadableDates | None
+) -> ColumnReport:
     report = ColumnReport(misfit.name, misfit.missing, misfit.unmapped, misfit.unreadable, misfit.outside)
     report.unmapped_codes = misfit.codes or Counter()
     problems = (
@@ -111,16 +115,22 @@ def _report(misfit: Misfit, rows: int, feature: Feature | None, wrong: dict[str,
         (misfit.fractional, "fractional numbers where categories are expected"),
         (misfit.many or len(report.unmapped_codes) > _MANY, "far more distinct values than the codebook lists"),
         (misfit.unmapped, "categories that the codebook does not list"),
-        (misfit.unreadable, f"texts that are not numbers, in {'all' if misfit.unreadable == rows else 'some'} rows: {_MARKS}"),
+        (
+            misfit.unreadable,
+            f"texts that are not numbers, in {'all' if misfit.unreadable == rows else 'some'} rows: "
+            f"{WORKBOOK if misfit.workbook else _MARKS}; {_ELSE}",
+        ),
         (misfit.outside, "out of bounds"),
         (misfit.missing and (feature is None or not feature.optional), "missing, and not optional"),
     )
+    if dates is not None:
+        report.missing -= dates.rows
+        report.unreadable += dates.rows
+        report.note = f"{dates}; it counts as missing"
     report.problem = next((words for is_so, words in problems if is_so), "")
     return report
 
 
 _MANY = 100_000
-_MARKS = (
-    "--decimal , reads decimal commas, --thousands . separated thousands; a map (--map) makes numbers of dates; "
-    "[missing] lists markers"
-)
+_MARKS = "--decimal , reads decimal commas, --thousands . separated thousands"
+_ELSE = "a map (--map) makes numbers of dates; [missing] lists markers"

@@ -44,7 +44,9 @@ def count(
         if opened.is_local:
             wanted = [*codebook.names, codebook.target]
             coded = {*wanted}.difference(feature.name for feature in codebook.texts)
-            return count_batches(opened.batches(wanted, codebook, table, coded=coded), codebook, lenient, opened.watch)
+            misfits = Misfits(dates=lambda: opened.unreadable_dates(codebook), workbook=opened.label == "excel")
+            batches = opened.batches(wanted, codebook, table, coded=coded)
+            return count_batches(batches, codebook, lenient, opened.watch, misfits)
         there = opened.rows(codebook) if table is None else table
         return _count_there(there, codebook, lenient, opened.watch)[0].require_bounds()
     finally:
@@ -59,10 +61,14 @@ def selected(opened: Source, codebook: Codebook, bound: ContributionBound | None
 
 
 def count_batches(
-    batches: Iterable[Mapping[str, Any]], codebook: Codebook, lenient: bool, progress: Progress | None = None
+    batches: Iterable[Mapping[str, Any]],
+    codebook: Codebook,
+    lenient: bool,
+    progress: Progress | None = None,
+    misfits: Misfits | None = None,
 ) -> Statistics:
     """Return the statistics of batches of columns."""
-    layout, misfits, rows = layout_of(codebook), Misfits(), 0
+    layout, misfits, rows = layout_of(codebook), Misfits() if misfits is None else misfits, 0
     vector = np.zeros(layout.size, dtype=object)
     features = {feature.name: ColumnCount(layout, vector, feature, lenient, misfits) for feature in codebook.features}
     for columns in batches:

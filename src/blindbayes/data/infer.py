@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import json
 import math
 import re
 import shlex
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import date
 from typing import Any, Literal
 
 import numpy as np
@@ -20,7 +22,7 @@ from blindbayes.codebook.codebook import is_formula
 from blindbayes.data.encode import arrow_column, is_plain_array, plain_floats
 from blindbayes.data.frames import to_arrow
 from blindbayes.data.libraries import pa, pc
-from blindbayes.data.mapping import DATE_FORMS
+from blindbayes.data.mapping import DATE_FORMS, ORDERS
 from blindbayes.data.sources import is_source, read_public, still_open
 from blindbayes.data.values import NUMBER_PATTERN, UNLABELLED, is_whole, marker_numbers, plain_text
 from blindbayes.errors import ConfigError, DataError
@@ -144,6 +146,12 @@ def _lies_on(numbers: npt.NDArray[np.float64], scale: float) -> bool:
 
 
 EITHER_ORDER = "DMY or MDY"
+DATE_PARTS: Mapping[str, tuple[str, Callable[[date], int]]] = {  # the end of a line of a map; what it computes
+    "month": ("month({})'", lambda day: day.month),
+    "weekday": ("weekday({})'", date.isoweekday),
+    "days": ('days(date("2000-01-01"), {})\'  # days since', date.toordinal),
+    "years": ('years({}, date("2025-01-01"))\'  # age on that day', lambda day: -day.year - ((day.month, day.day) > (1, 1))),
+}
 DATES = "dates: a map derives features from them (--map)"
 CELLS = 20  # bins of a number that is not bell-shaped
 _FEW = 20  # too few rows to judge whether a column identifies people
@@ -177,6 +185,7 @@ class Draft:
     reasons: Mapping[str, str]
     left_out: Mapping[str, str]
     dates: Mapping[str, str] = field(default_factory=dict)  # column left out -> order of its dates; EITHER_ORDER: unknown
+    parts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # such a column -> the `DATE_PARTS` that vary in it
     notes: tuple[str, ...] = ()  # about the class column
     unlabelled: str = ""  # the line of a map that gives rows without a label a class; empty if every row has one
 
@@ -196,10 +205,7 @@ class Draft:
             stem = re.sub(r"\W+", "_", name).strip("_").lower()
             if order == EITHER_ORDER:
                 lines.append(f'# {name}: day or month first? All fit both orders; write "MDY" below if the month comes first')
-            for part in ("month", "weekday"):
-                lines.append(f"{stem}_{part} = '{part}({day})'")
-            lines.append(f"{stem}_days = 'days(date(\"2000-01-01\"), {day})'  # days since")
-            lines.append(f"{stem}_years = 'years({day}, date(\"2025-01-01\"))'  # age on that day")
+            lines += [f"{stem}_{part} = '{DATE_PARTS[part][0].format(day)}" for part in self.parts[name]]
         return lines
 
     def to_toml(self) -> str:
@@ -217,8 +223,11 @@ class Draft:
         return "\n".join(lines).rstrip("\n") + "\n"
 
 
-def date_order(values: Any, name: str) -> str | None:
-    """Return the order of a column of dates, for `date` in a map, or None if it holds none. A type of dates counts too."""
+def date_order(values: Any, name: str, floor: int = 1) -> str | None:
+    """Return the order of a column of dates, for `date` in a map, or None if it holds none. A type of dates counts too.
+
+    Fewer than `floor` rows do not decide between day and month first.
+    """
     kind = values.type if isinstance(values, pa.Array | pa.ChunkedArray) else None
     if kind is not None and (pa.types.is_date(kind) or pa.types.is_timestamp(kind)):
         return "YMD"
@@ -235,17 +244,52 @@ def date_order(values: Any, name: str) -> str | None:
     order = max(fitting, key=lambda each: fitting[each])
     if fitting[order] * 2 <= len(present):
         return None
-    return EITHER_ORDER if order != "YMD" and fitting["DMY"] == fitting["MDY"] else order
+    return EITHER_ORDER if order != "YMD" and abs(fitting["DMY"] - fitting["MDY"]) < floor else order
 
 
-def _numerals(values: Any, name: str) -> str | None:
+def _varying_parts(values: Any, name: str, order: str, floor: int) -> tuple[str, ...]:
+    """Return the parts of dates that differ among the rows without the `floor` - 1 smallest and largest."""
+    varying = set()
+    for each in order.split(" or "):
+        days = _days_of(values, name, each)
+        for part, (_, value) in DATE_PARTS.items():
+            numbers = sorted((value(day), rows) for day, rows in days.items())
+            if _inner_range(np.repeat(*np.array(numbers, dtype=np.int64).reshape(-1, 2).T), floor) is not None:
+                varying.add(part)
+    return tuple(part for part in DATE_PARTS if part in varying)
+
+
+def _days_of(values: Any, name: str, order: str) -> Counter[date]:
+    """Return the days of a column of dates, with their numbers of rows; texts that are no date in this order are left out."""
+    days: Counter[date] = Counter()
+    if isinstance(values, pa.Array | pa.ChunkedArray) and (pa.types.is_date(values.type) or pa.types.is_timestamp(values.type)):
+        column = pc.cast(values, pa.date32(), safe=False)
+    else:
+        column = arrow_column(values, name)
+    for value, rows in zip(*(part.to_pylist() for part in column.drop_null().value_counts().flatten()), strict=True):
+        if isinstance(value, date):
+            days[value] += rows
+        elif match := re.match(DATE_FORMS[order], value):
+            with contextlib.suppress(ValueError):  # the 31st of a short month
+                days[date(*(int(match[place]) for place in ORDERS[order]))] += rows
+    return days
+
+
+def _inner_range(numbers: npt.NDArray[Any], floor: int) -> tuple[float, float] | None:
+    """Return the ends of sorted numbers without the `floor` - 1 smallest and largest, or None if these are equal or too few."""
+    if len(numbers) < 2 * floor or numbers[floor - 1] == numbers[-floor]:
+        return None
+    return float(numbers[floor - 1]), float(numbers[-floor])
+
+
+def _numerals(values: Any, name: str, floor: int) -> str | None:
     """Return the option that reads the numbers in a text column, or None. Whole numbers count with any option."""
     present = arrow_column(values, name).drop_null()
     if not len(present) or not (pa.types.is_string(present.type) or pa.types.is_large_string(present.type)):
         return None
     for why, (mark, beside) in _NUMERALS.items():
         matched, plain = pc.match_substring_regex(present, mark), pc.match_substring_regex(present, beside)
-        if pc.any(matched).as_py() and pc.sum(pc.or_(matched, plain)).as_py() * 10 > len(present) * 9:
+        if pc.sum(matched).as_py() >= floor and pc.sum(pc.or_(matched, plain)).as_py() * 10 > len(present) * 9:
             return why
     return None
 
@@ -256,8 +300,11 @@ def _counts_up(numbers: Any) -> bool:
     return float(np.mean(steps == 1)) > 0.8
 
 
-def looks_personal(values: Any, name: str) -> str | None:
-    """Return why a column's values look like identifiers or free text, without a value, or None if they do not."""
+def looks_personal(values: Any, name: str, floor: int = 1) -> str | None:
+    """Return why a column's values look like identifiers or free text, without a value, or None if they do not.
+
+    A reason rests on `floor` rows or more, and fewer exceptions than that do not refute it.
+    """
     column = arrow_column(values, name)
     present = column.drop_null()
     rows = len(present)
@@ -267,7 +314,7 @@ def looks_personal(values: Any, name: str) -> str | None:
     if pa.types.is_floating(present.type) and not pc.all(pc.equal(pc.floor(present), present)).as_py():
         return None
     if pa.types.is_integer(present.type) or pa.types.is_floating(present.type):  # all numbers of a CSV are floats
-        if distinct == rows or _counts_up(present):
+        if rows - distinct < floor or _counts_up(present):
             return "its numbers are all different, or count up row by row: a record number?"
         return None
     if pa.types.is_dictionary(present.type):
@@ -275,9 +322,10 @@ def looks_personal(values: Any, name: str) -> str | None:
     if not (pa.types.is_string(present.type) or pa.types.is_large_string(present.type)):
         return None
     values, counts = present.value_counts().flatten()  # match each distinct text once
-    if any(map(is_formula, values.to_pylist())):
+    formulas = (rows for value, rows in zip(values.to_pylist(), counts.to_pylist(), strict=True) if is_formula(value))
+    if sum(formulas) >= floor:
         return "formulas of a spreadsheet are among its values"
-    if date_order(present, name) is not None:
+    if date_order(present, name, floor) is not None:
         return DATES
     for what, pattern in _PATTERNS.items():
         if (pc.sum(counts.filter(pc.match_substring_regex(values, pattern))).as_py() or 0) * 2 > rows:
@@ -324,15 +372,12 @@ def draft_codebook(
     features: list[Feature] = []
     reasons: dict[str, str] = {}
     left_out: dict[str, str] = {}
-    dates: dict[str, str] = {}
     seen: dict[tuple[Any, ...], list[tuple[str, Any]]] = {}
     for name in table.column_names:
         if name == target:
             continue
         column = table.column(name)
-        if (order := date_order(column, name)) is not None and name not in choices.drop:
-            dates[name] = order
-        if (why := _excluded(column, name, choices)) is not None:
+        if (why := _excluded(column, name, choices, floor)) is not None:
             left_out[name] = why
             continue
         if name in choices.codes:
@@ -370,9 +415,10 @@ def draft_codebook(
         expected_rows=min(_power_of_ten(table.num_rows), max_rows),
         provenance="public frame",
     )
-    dates = {name: order for name, order in dates.items() if name in left_out}
+    dates = {name: date_order(table.column(name), name, floor) or "" for name, why in left_out.items() if why == DATES}
+    parts = {name: _varying_parts(table.column(name), name, order, floor) for name, order in dates.items()}
     notes, unlabelled = _class_notes(labels, table.column(target), target, tuple(missing))
-    return Draft(book, reasons, left_out, dates, notes, unlabelled)
+    return Draft(book, reasons, left_out, dates, parts, notes, unlabelled)
 
 
 def _twin(name: str, column: Any, seen: dict[tuple[Any, ...], list[tuple[str, Any]]]) -> str | None:
@@ -419,29 +465,36 @@ def _too_few(feature: Feature, column: Any, missing: tuple[str, ...], floor: int
     if isinstance(feature, Categorical):
         few = len(_frequent(feature.values, column, feature.name, floor)) < 2
     else:
-        few = len(_numbers(column, feature.name, missing)) < 2 * floor
-    return f"too few of its values stand in {floor} rows: list them by hand if they are public" if few else None
+        few = _inner_range(_numbers(column, feature.name, missing), floor) is None
+    return _too_few_words(floor) if few else None
 
 
-def _excluded(column: Any, name: str, choices: Choices) -> str | None:
-    """Return why a draft leaves a column out, or None."""
+_CONSTANT = "a constant: it has the same value in every row that has one"
+
+
+def _too_few_words(floor: int) -> str:
+    return f"too few of its values stand in {floor} rows: list them by hand if they are public"
+
+
+def _excluded(column: Any, name: str, choices: Choices, floor: int) -> str | None:
+    """Return why a draft leaves a column out, or None. With a floor, no reason is one that a single row would change."""
     if name in choices.drop:
         return "as asked for"
-    if column.null_count == len(column):
-        return "it holds no value"
-    if (order := date_order(column, name)) is not None and name not in choices.keep:
-        return DATES
+    if len(column) - column.null_count < floor:
+        return "it holds no value" if floor == 1 else _too_few_words(floor)
+    if (order := date_order(column, name, floor)) is not None and name not in choices.keep:
+        return DATES if _varying_parts(column, name, order, floor) else _CONSTANT if floor == 1 else _too_few_words(floor)
     try:
         column = arrow_column(column, name)
     except DataError:  # also of dates to keep
         return DATES if order is not None else f"its type ({column.type}) is neither text, number nor truth value"
     if name in choices.keep:
         return None
-    if (why := _numerals(column, name)) is not None:
+    if (why := _numerals(column, name, floor)) is not None:
         return why
-    if pc.count_distinct(column).as_py() == 1:
-        return "a constant: it has the same value in every row that has one"
-    return looks_personal(column, name)
+    if floor == 1 and pc.count_distinct(column).as_py() == 1:  # with a floor, `_too_few` decides
+        return _CONSTANT
+    return looks_personal(column, name, floor)
 
 
 def _numbers(column: Any, name: str, missing: tuple[str, ...]) -> npt.NDArray[np.float64]:

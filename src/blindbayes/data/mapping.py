@@ -20,9 +20,10 @@ import math
 import operator
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
+from functools import partial, reduce
 from typing import Any
 
+from blindbayes.codebook import Codebook
 from blindbayes.data.engines import decimal_number
 from blindbayes.data.libraries import ibis
 from blindbayes.data.numerals import with_points_there
@@ -30,8 +31,8 @@ from blindbayes.data.values import NUMBER_PATTERN, marker_number
 from blindbayes.errors import ConfigError, DataError
 
 _LONGEST = 2000
-_ORDERS = {"YMD": (1, 2, 3), "DMY": (3, 2, 1), "MDY": (3, 1, 2)}  # positions of year, month and day
-DATE_ORDERS = (*_ORDERS, "DMY or YMD", "MDY or YMD")  # dates with the year first match no other order
+ORDERS = {"YMD": (1, 2, 3), "DMY": (3, 2, 1), "MDY": (3, 1, 2)}  # positions of year, month and day
+DATE_ORDERS = (*ORDERS, "DMY or YMD", "MDY or YMD")  # dates with the year first match no other order
 _YEAR = "([0-9]{3}[1-9]|[0-9]{2}[1-9]0|[0-9][1-9]00|[1-9]000)"
 _MONTH, _DAY = "(0?[1-9]|1[0-2])", "(0?[1-9]|[12][0-9]|3[01])"
 DATE_FORMS = {
@@ -47,6 +48,7 @@ _ARITHMETIC: dict[type, Callable[[Any, Any], Any]] = {
 _COMPARISONS: dict[type, Callable[[Any, Any], Any]] = {
     getattr(ast, name): getattr(operator, name.lower()[:2]) for name in ("Eq", "Lt", "Gt")
 } | {ast.NotEq: operator.ne, ast.LtE: operator.le, ast.GtE: operator.ge}
+DATE_EXAMPLES = {"YMD": "2024-12-31", "DMY": "31.12.2024", "MDY": "12/31/2024"}
 _LARGEST, _SMALLEST = 1e150, 1e-150  # operations on two such numbers give floats; an engine may refuse others
 _TIME = r"[ T]([01]?[0-9]|2[0-3]):([0-5][0-9])"
 
@@ -120,6 +122,34 @@ def mapped(table: Any, rules: Mapping[str, Any], *, partly: bool = False, decima
     return table.select([*(table[name] for name in unused), *(value.name(name) for name, value in made.items())])
 
 
+def unreadable_dates(
+    table: Any, rules: Mapping[str, Any], codebook: Codebook, marks: tuple[str, str] = (".", "")
+) -> dict[str, Any]:
+    """Return conditions by feature: a date of its rule is a text that is not written as the rule says, and so it is missing.
+
+    With each condition comes a date as the rule expects it. A text that means a missing value is no date.
+    """
+    conditions = {}
+    for feature in codebook.features:
+        rule = Rule.parse(feature.name, rules[feature.name]) if feature.name in rules else None
+        if rule is None or rule.columns - set(table.columns):
+            continue
+        reader = _Reader(table, rule, marks)
+        result = reader.read()
+        markers = list(codebook.markers(feature))
+        wrong = [
+            text.notnull() & (text.strip() != "") & ~text.isin(markers) & ~_fits(text, order) for text, order in reader.dates
+        ]
+        if wrong:
+            form = " or ".join(dict.fromkeys(DATE_EXAMPLES[each] for _, order in reader.dates for each in order.split(" or ")))
+            conditions[feature.name] = result.isnull() & reduce(operator.or_, wrong), form
+    return conditions
+
+
+def _fits(text: Any, order: str) -> Any:
+    return reduce(operator.or_, (text.re_search(DATE_FORMS[each]) for each in order.split(" or ")))
+
+
 def _recoded(value: Any, rule: Rule) -> Any:
     if isinstance(value, _Date):
         raise ConfigError(
@@ -161,6 +191,7 @@ class _Reader:
 
     def __init__(self, table: Any, rule: Rule, marks: tuple[str, str]) -> None:
         self.table, self.rule, self.marks = table, rule, marks
+        self.dates: list[tuple[Any, str]] = []  # texts that were read as dates, with the order of their parts
 
     def read(self) -> Any:
         return self._value(self.rule.tree)
@@ -250,10 +281,12 @@ class _Reader:
             return value
         if not value.type().is_string():
             raise self._refuse("a date is expected: dates, or texts such as 2024-12-31 (for others: date(x, 'DMY'))")
+        if not isinstance(node, ast.Constant):
+            self.dates.append((value, order))
 
         def parts(order: str) -> list[Any]:
             text = ibis.ifelse(value.re_search(DATE_FORMS[order]), value, ibis.null("string"))
-            return [text.re_extract(DATE_FORMS[order], at) for at in _ORDERS[order]]
+            return [text.re_extract(DATE_FORMS[order], at) for at in ORDERS[order]]
 
         read = [parts(each) for each in order.split(" or ")]  # no text has two of the orders that `DATE_ORDERS` combines
         year, month, day = (first.coalesce(*others) if others else first for first, *others in zip(*read, strict=True))

@@ -41,9 +41,9 @@ from blindbayes.data.files import (
 )
 from blindbayes.data.frames import plain_types, require_distinct, to_arrow
 from blindbayes.data.libraries import ibis, pa, pc
-from blindbayes.data.mapping import mapped
+from blindbayes.data.mapping import mapped, unreadable_dates
 from blindbayes.data.numerals import with_points, with_points_there, without_markers, without_markers_there
-from blindbayes.data.values import NUMBER_PATTERN
+from blindbayes.data.values import NUMBER_PATTERN, UnreadableDates
 from blindbayes.errors import ConfigError, DataError
 
 _URL = re.compile(r"^[a-z][a-z0-9+]*://", re.IGNORECASE)
@@ -68,6 +68,8 @@ class Source:
     _mapped: bool = field(default=False, repr=False)
     watch: Callable[[int, int, str], None] | None = field(default=None, repr=False)  # receives the progress of counting
     _ended: Callable[[], Any] | None = field(default=None, repr=False)  # for a table in a session that stays open
+    _dates: Callable[[Codebook], dict[str, Any]] | None = field(default=None, repr=False)  # `unreadable_dates` of a map
+    _before: Any = field(default=None, repr=False)  # the table that the map reads
     marks: tuple[str, str] = (".", "")  # decimal mark and separator of thousands of numbers that are written as text
 
     def __enter__(self) -> Source:
@@ -101,6 +103,16 @@ class Source:
         if self._rows is not None and self._table is None:
             return sum(batch.num_rows for batch in safely(lambda: self._batches(self.columns[:1], None)))
         return int(fetched(self.table.aggregate(rows=self.table.count()))["rows"][0].as_py())
+
+    def unreadable_dates(self, codebook: Codebook) -> dict[str, UnreadableDates]:
+        """Count by feature the rows that are missing because the map could not read a date; leave features without any out."""
+        conditions = {} if self._dates is None else self._dates(codebook)
+        if not conditions:
+            return {}
+        sums = {f"c{at}": condition.sum() for at, (condition, _) in enumerate(conditions.values())}
+        counted = safely(lambda: fetched(self._before.aggregate(**sums))).to_pylist()[0]
+        rows = zip(conditions, (form for _, form in conditions.values()), counted.values(), strict=True)
+        return {name: UnreadableDates(int(count), form) for name, form, count in rows if count}
 
     def arrow(self, names: Sequence[str], codebook: Codebook | None = None, table: Any = None) -> pa.Table:
         """Return columns of all rows in memory, in any order."""
@@ -226,6 +238,7 @@ def open_table(
         opened = replace(opened if is_owned else still_open(opened), marks=dialect.marks)
     if not map:
         return opened
+    rules = dict(map)
     try:
         if opened.label == "spark":
             raise ConfigError("maps do not work in Spark: make a view there that has the codebook's columns, and name it")
@@ -240,7 +253,16 @@ def open_table(
     columns = tuple(made.columns)
     require_distinct(columns, fold=True)
     return Source(
-        opened.label, columns, opened.dialect, made, opened._backend, opened is not source, _mapped=True, marks=opened.marks
+        opened.label,
+        columns,
+        opened.dialect,
+        made,
+        opened._backend,
+        opened is not source,
+        _mapped=True,
+        _dates=lambda codebook: unreadable_dates(opened.table, rules, codebook, dialect.marks),
+        _before=opened.table,
+        marks=opened.marks,
     )
 
 

@@ -10,11 +10,11 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, datetime, time
 from decimal import Decimal
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -208,14 +208,30 @@ def untyped_column(name: str) -> DataError:
     )
 
 
-def not_numbers(name: str, rows: int) -> DataError:
-    """Return the error for texts in a numeric column."""
+WORKBOOK = "make numbers of these cells in the workbook (in Excel: Data, Text to Columns), since it has its own decimal mark"
+
+
+def not_numbers(name: str, rows: int, *, workbook: bool = False) -> DataError:
+    """Return the error for texts in a numeric column; `workbook`: of an Excel file, to which no decimal mark applies."""
+    marks = (
+        "read a decimal comma with Dialect(decimal=',') (--decimal , on the command line) and separated thousands with "
+        "Dialect(thousands='.') (--thousands .)"
+    )
     return DataError(
         f"feature {name!r}: {_number(rows, 'row holds', 'rows hold')} "
-        "a text that is neither a number nor a missing marker. Add a marker to missing in the codebook; "
-        "read a decimal comma with Dialect(decimal=',') (--decimal , on the command line) and separated thousands with "
-        "Dialect(thousands='.') (--thousands .); derive numbers from dates by a map (--map)"
+        "a text that is neither a number nor a missing marker. Add a marker to missing in "
+        f"the codebook; {WORKBOOK if workbook else marks}; derive numbers from dates by a map (--map)"
     )
+
+
+class UnreadableDates(NamedTuple):
+    """Rows whose dates a map could not read; their features count as missing."""
+
+    rows: int
+    form: str  # a date as the map expects it
+
+    def __str__(self) -> str:
+        return f"{_number(self.rows, 'row holds', 'rows hold')} a date that is not written as {self.form}"
 
 
 @dataclass(slots=True)
@@ -231,6 +247,8 @@ class Misfit:
     case: bool = False  # a category or label that differs from a listed one in case or blanks only
     many: bool = False  # more distinct values than are listed
     codes: Counter[str] | None = field(default=None, repr=False)  # unmapped values, for readers who may see rows
+    dates: UnreadableDates | None = None  # among the missing
+    workbook: bool = False  # the column is one of an Excel file
 
     def require_clean(self, feature: Feature | None) -> None:
         """Raise if a row of the feature (None: of the class) does not fit."""
@@ -244,7 +262,7 @@ class Misfit:
         if self.missing and not feature.optional:
             raise DataError(
                 f"feature {self.name!r}: {_number(self.missing, 'row is', 'rows are')} "
-                "missing, and the feature is not optional; "
+                f"missing, and the feature is not optional; {'' if self.dates is None else f'{self.dates}: correct its map, '}"
                 "set optional = true in the codebook or fill them"
             )
         if self.unmapped or self.many:
@@ -255,7 +273,7 @@ class Misfit:
                 f"add it to values or map it before{self._hint()}"
             )
         if self.unreadable:
-            raise not_numbers(self.name, self.unreadable)
+            raise not_numbers(self.name, self.unreadable, workbook=self.workbook)
         if self.outside and isinstance(feature, Numeric):
             raise DataError(
                 f"feature {self.name!r}: {_number(self.outside, 'row is', 'rows are')} "
@@ -284,18 +302,27 @@ class Misfit:
 
 
 class Misfits(dict[str, Misfit]):
-    """Misfits by column; `codes` collects unmapped values."""
+    """Misfits by column; `codes` collects unmapped values, and `dates` is asked which missing ones are unreadable dates."""
 
-    def __init__(self, *, codes: bool = False) -> None:
+    def __init__(
+        self,
+        *,
+        codes: bool = False,
+        dates: Callable[[], Mapping[str, UnreadableDates]] | None = None,
+        workbook: bool = False,
+    ) -> None:
         super().__init__()
-        self._codes = codes
+        self._codes, self._dates, self._workbook = codes, dates, workbook
 
     def __missing__(self, name: str) -> Misfit:
-        self[name] = Misfit(name, codes=Counter() if self._codes else None)
+        self[name] = Misfit(name, codes=Counter() if self._codes else None, workbook=self._workbook)
         return self[name]
 
     def require_clean(self, codebook: Codebook) -> None:
         """Raise if a row does not fit, checking the class column first, then the features in order."""
+        if self._dates is not None and any(each.name in self and self[each.name].missing for each in codebook.features):
+            for name, dates in self._dates().items():
+                self[name].dates = dates
         for name in (codebook.target, *codebook.names):
             if name in self:
                 self[name].require_clean(None if name == codebook.target else codebook.feature(name))

@@ -293,7 +293,11 @@ def check(
         table = Table("column", "missing", "unmapped", "unreadable", "out of bounds", "problem")
         for column in report.columns:
             numbers = (column.missing, column.unmapped, column.unreadable, column.out_of_bounds)
-            table.add_row(escape(column.name), *(str(number) for number in numbers), escape(column.problem))
+            table.add_row(
+                escape(column.name),
+                *(str(number) for number in numbers),
+                escape("; ".join(filter(None, (column.problem, column.note)))),
+            )
         screen.line(f"{report.rows} rows")
         screen.print(table)
         for name in report.empty:

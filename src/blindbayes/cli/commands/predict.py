@@ -14,9 +14,9 @@ import pyarrow.csv as pacsv
 
 from blindbayes.cli.options import IGNORE_EXTRA, open_data, require_new_path, table_options
 from blindbayes.cli.terminal import binary_stdout
-from blindbayes.codebook import Categorical, Codebook
+from blindbayes.codebook import Categorical, Codebook, Numeric
 from blindbayes.data.encode import encode_column
-from blindbayes.data.values import Misfits
+from blindbayes.data.values import Misfits, not_numbers
 from blindbayes.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def command(model_path: str, data: str, out: str | None, as_json: bool, **option
         open_data(data, partly=True, **options) as source,
         progress_bar("classifying") as progress,
     ):
-        answers = _Answers(model, kept_columns, probabilities)
+        answers = _Answers(model, kept_columns, probabilities, workbook=source.label == "excel")
         answers.require_columns(source, ignore_extra)
         rows, header = 0, True
         for table in answers.tables(source):
@@ -71,6 +71,9 @@ def command(model_path: str, data: str, out: str | None, as_json: bool, **option
         if header and not as_json:
             pacsv.write_csv(pa.table([pa.array([], pa.string())] * len(answers.names), answers.names), sink)
         sink.flush()
+        unreadable = source.unreadable_dates(answers.codebook)
+    for name, dates in unreadable.items():
+        click.echo(f"note: feature {name!r}: {dates}; it counts as missing", err=True)
     for note in answers.notes():
         click.echo(note, err=True)
     if out is not None:
@@ -80,7 +83,7 @@ def command(model_path: str, data: str, out: str | None, as_json: bool, **option
 class _Answers:
     """The output columns: those to keep, the class, and probabilities."""
 
-    def __init__(self, model: NaiveBayes, keep: list[str], probabilities: bool) -> None:
+    def __init__(self, model: NaiveBayes, keep: list[str], probabilities: bool, *, workbook: bool) -> None:
         self.model, self.keep, self.probabilities = model, keep, probabilities
         self.codebook: Codebook = model.codebook_
         labels = model.classes_.astype(str) if probabilities else ()
@@ -88,7 +91,7 @@ class _Answers:
         if twice := [name for name in keep if name in written]:
             raise ConfigError(f"--keep: a column {twice[0]!r} is written already; rename yours with --map")
         self.names = [*keep, *written]
-        self._misfits = Misfits()
+        self._misfits = Misfits(workbook=workbook)
 
     def require_columns(self, source: Source, ignore_extra: bool) -> None:
         """Raise unless the table has the columns of the codebook and those to keep, and no unexpected ones."""
@@ -101,17 +104,26 @@ class _Answers:
         require_columns(features, book, labels=False, extra_columns="ignore" if ignore_extra else "refuse")
 
     @property
-    def _listed(self) -> list[Categorical]:
-        return [each for each in self.codebook.features if isinstance(each, Categorical) and each.other is None]
+    def _checked(self) -> list[Categorical | Numeric]:
+        """The features some of whose values may not be used as they are."""
+        listed = (each for each in self.codebook.features if isinstance(each, Categorical) and each.other is None)
+        return [*listed, *(each for each in self.codebook.features if isinstance(each, Numeric))]
 
     def notes(self) -> Iterator[str]:
-        """Yield a line for each feature some of whose values the codebook does not list: they add nothing to a score."""
-        for each in self._listed:
-            if rows := self._misfits[each.name].unmapped:
+        """Yield a line for each feature with values that are not in the codebook, or out of its bounds."""
+        for each in self._checked:
+            misfit = self._misfits[each.name]
+            if rows := misfit.unmapped:
                 hold = "row holds" if rows == 1 else "rows hold"
                 yield (
                     f"note: feature {each.name!r}: {rows:,} {hold} a value that the codebook does not list, which counts as "
                     "missing; `blindbayes codebook check` names such columns, and --map recodes them"
+                )
+            if (rows := misfit.outside) and isinstance(each, Numeric):
+                hold = "row holds" if rows == 1 else "rows hold"
+                yield (
+                    f"note: feature {each.name!r}: {rows:,} {hold} a number out of bounds [{each.low:g}, {each.high:g}], which "
+                    "counts as the nearest bound; is the column in the unit of the codebook? --map converts it"
                 )
 
     def tables(self, source: Source) -> Iterator[pa.Table]:
@@ -119,9 +131,11 @@ class _Answers:
         features = self.codebook.names
         for batch in source.batches([*features, *(name for name in self.keep if name not in features)], self.codebook):
             table = pa.table({name: batch[name] for name in features})
-            for each in self._listed:
+            for each in self._checked:
                 values = table.column(each.name)
                 encode_column(values, each, self.codebook.markers(each), training=True, misfits=self._misfits)
+                if rows := self._misfits[each.name].unreadable:
+                    raise not_numbers(each.name, rows, workbook=self._misfits[each.name].workbook)
             columns = [*(batch[name] for name in self.keep), pa.array(self.model.predict(table).astype(str))]
             if self.probabilities:
                 columns += [pa.array(column) for column in self.model.predict_proba(table).T]

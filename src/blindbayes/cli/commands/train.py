@@ -92,7 +92,7 @@ def train(estimator: type[BaseNaiveBayes], given: Mapping[str, Any]) -> None:
     out, release = given["out"], given["release"]
     _require_outputs(given)
     cover, signers = (None, {}) if release is None else _cover(given)
-    model, summary = _fit(estimator, given)
+    model, summary = _fit(estimator, {**given, "purpose": None if cover is None else cover.title})
     if out == "-":
         from blindbayes.naive_bayes.model_file import dump_model
 
@@ -171,6 +171,10 @@ def _fit(estimator: type[BaseNaiveBayes], given: Mapping[str, Any]) -> tuple[Bas
         model.fit(table)
         summary = _summary(model, table)
         notes = [f"note: {each.message}" for each in caught if issubclass(each.category, UserWarning)]
+        if "rows" in summary:  # of a private model nothing exact is printed
+            unreadable = table.unreadable_dates(model.codebook_)
+            summary["unreadable_dates"] = {name: each.rows for name, each in unreadable.items()}
+            notes += [f"note: feature {name!r}: {each}; it counts as missing" for name, each in unreadable.items()]
         if "epsilon" not in accepted:
             summary["accuracy"] = _cross_validated(model, table)
     for note in notes:
