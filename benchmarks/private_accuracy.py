@@ -1,7 +1,7 @@
 """Accuracy and calibration of private fits on many tables.
 
 python benchmarks/private_accuracy.py [--part tuning|untouched|all] [--splits 10] [--draws 10] [--packages FOLDER]
-    [--folder CSV_FOLDER] [--tree old=SOURCE_TREE] [--vary CONSTANT=VALUE] [--csv out.csv]
+    [--folder CSV_FOLDER] [--tree old=SOURCE_TREE] [--vary CONSTANT=VALUE] [--csv out.csv] [--predicted]
 
 Each table is split --splits times into 70% to learn from and 30% to score; each split is counted once and released --draws
 times. The share closed is (accuracy - majority) / (best - majority), best being the better of the plain model and one with
@@ -10,7 +10,9 @@ log-loss, also less that of the noisy class shares alone (Laplace noise for the 
 error of the predicted class's probability, in ten equal bins over all splits and draws of a table. Standard errors are over
 splits, so that they hold what the choice of rows and the noise do together. Means are printed for small tables (up to
 `SMALL` rows) and larger ones apart. `--tree` measures another version of this package by its sources, `--vary` another value
-of a tuned constant (`dp/release/constants.py`). Tables, and which of them are untouched: `_private_tables.py`.
+of a tuned constant (`dp/release/constants.py`). `--predicted` compares what `blindbayes plan` predicts with what fits reach,
+in place of all this: from a public sample (`--proxy`), a third of each table, and by a release of the private table itself
+(`--private`); the rest of the table is private. Tables, and which of them are untouched: `_private_tables.py`.
 """
 
 from __future__ import annotations
@@ -57,6 +59,8 @@ LEAST_GAP = 0.05
 SMALL = 600
 """Rows of a table up to which it counts as small."""
 BINS = 10
+PREDICTIONS = 5
+"""Releases on a public sample for each draw of a fit."""
 MEASURES = ("accuracy", "auc", "log_loss", "beside_shares")
 Scores = dict[Any, np.ndarray]  # (splits, draws, measures and then count, confidence and right answers of each bin)
 
@@ -229,6 +233,26 @@ def counts(table: Table, method: str, epsilons: tuple[float, ...], splits: int, 
     return out
 
 
+def predicted_less_measured(table: Table, epsilons: tuple[float, ...], splits: int, draws: int) -> np.ndarray:
+    """Accuracy predicted from a public sample, and by a private forecast, less that of fits: (2, splits, epsilons)."""
+    book, out = msgspec.structs.replace(table.codebook, expected_rows=None), np.zeros((2, splits, len(epsilons)))
+    for split in range(splits):
+        order = np.random.default_rng(2000 + split).permutation(table.block.rows)
+        public, private = np.split(order, [table.block.rows // 3])
+        train, test = np.split(private, [round((1 - forecast.TEST_SHARE) * len(private))])
+        coins = Coins.seeded(hashlib.sha256(f"{table.name} {split} predicted".encode()).digest())
+        plans = forecast.plan_fits(book, epsilons, rows=len(train))
+        sample = forecast.forecast(plans, table.block.take(public), coins=coins, repetitions=PREDICTIONS * draws)
+        released = forecast.private_forecast(book, epsilons=epsilons, rows=len(train)).run(table.block.take(train), coins)
+        for at, plan in enumerate(plans):
+            coded = forecast.in_cells(table.block, book, plan.codebook)
+            exact = statistics.count_block(statistics.Layout(plan.codebook), coded.take(train))
+            fits = [plan.fit(exact, coded.take(train), coins).parameters for _ in range(draws)]
+            measured = np.mean([_accuracy(each, coded.take(test)) for each in fits])
+            out[:, split, at] = sample.lines[at].mean - measured, released.lines[at].mean - measured
+    return out
+
+
 def diffprivlib(table: Table, method: str, epsilons: tuple[float, ...], splits: int, draws: int) -> Scores:
     """Its GaussianNB, where every column is a number without gaps."""
     from diffprivlib.models import GaussianNB
@@ -341,6 +365,21 @@ def _print_means(label: str, method: str, lines: list[Line], epsilons: tuple[flo
         print(f"{len(tables):>4} tables, {label:<18}{name:<20}{method:<17}" + "".join(f"{cell:>14}" for cell in cells))
 
 
+def _print_predictions(found: dict[str, tuple[int, np.ndarray]], epsilons: tuple[float, ...]) -> None:
+    """Print mean differences of predicted and measured accuracy, signed and absolute, of small tables and larger ones."""
+    print(
+        f"{'predicted less measured accuracy: mean, mean of absolute differences':<70}" + "".join(f"{e:>16g}" for e in epsilons)
+    )
+    for label, small in (("all", None), (f"up to {SMALL} rows", True), ("larger", False)):
+        own = [each for rows, each in found.values() if small is None or (rows <= SMALL) == small]
+        for kind, name in enumerate(("public sample", "private forecast")):
+            if own:
+                away = np.array([each[kind].mean(axis=0) for each in own])
+                off = np.array([np.abs(each[kind]).mean(axis=0) for each in own])
+                cells = [f"{one:>+9.3f} {two:.3f}" for one, two in zip(away.mean(axis=0), off.mean(axis=0), strict=True)]
+                print(f"{len(own):>4} tables, {label:<20}{name:<38}" + "".join(f"{cell:>16}" for cell in cells))
+
+
 # -- the run -----------------------------------------------------------------------------------------------------------------
 
 
@@ -376,13 +415,24 @@ def main() -> None:
     parser.add_argument("--tree", action="append", default=[], help="name=sources of another version, measured too")
     parser.add_argument("--vary", action="append", default=[], help="NAME=VALUE of a tuned constant, for every method")
     parser.add_argument("--csv")
+    parser.add_argument("--predicted", action="store_true", help="compare forecasts with fits")
     parser.add_argument("--worker", help=argparse.SUPPRESS)
     parser.add_argument("--quick", action="store_true", help="one small table, to see that it runs")
     options = parser.parse_args()
     if options.quick:
         options.tables, options.splits, options.draws, options.epsilons = "wine", 2, 2, "0.3,3"
     with varied(options.vary):
-        measure(options)
+        predict(options) if options.predicted else measure(options)
+
+
+def predict(options: argparse.Namespace) -> None:
+    """Print how far forecasts are off; splits are counted one by one in the absolute differences."""
+    epsilons = tuple(float(value) for value in options.epsilons.split(","))
+    found = {
+        table.name: (table.block.rows, predicted_less_measured(table, epsilons, options.splits, options.draws))
+        for table in _tables(options)
+    }
+    _print_predictions(found, epsilons)
 
 
 def measure(options: argparse.Namespace) -> None:

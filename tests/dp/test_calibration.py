@@ -94,6 +94,18 @@ def test_an_answer_table_changes_no_answer_and_says_how_often_each_is_right(miss
         assert sure[present & (before == 0)].mean() == pytest.approx(0.6, abs=0.02)
 
 
+def test_rows_without_a_value_keep_their_answer_whatever_the_answer_table_holds() -> None:
+    """Nearly all rows got the other answer, surely; of the few with this one half are right."""
+    model = lean(split_model(4.0), "x", np.arange(PLAN.codebook.feature("x").size) <= 50, 0, 4.0)
+    for absent, counts in ((0, [[5.0, 5.0], [10.0, 990.0]]), (1, [[990.0, 10.0], [5.0, 5.0]])):
+        leaning = replace(model, log_prior=to_one(np.where(np.arange(2) == absent, 0.5, 0.0)))
+        after = AnswerTable(Fraction(1), 1).explain(leaning, np.array(counts))
+        rows = some_rows(600)
+        assert (rows.columns["x"] < 0).any()
+        before = leaning.joint_log_likelihood(rows).argmax(axis=1)
+        assert (after.joint_log_likelihood(rows).argmax(axis=1) == before).all()
+
+
 def test_a_declared_number_of_rows_is_believed_until_an_answer_table_contradicts_it() -> None:
     table = AnswerTable(Fraction(1, 100), 1)  # noise of 283 in the sum of four cells
     assert table.total(np.array([[200, 100], [100, 100]]), 100) == pytest.approx(100, abs=2)

@@ -26,8 +26,8 @@ from blindbayes.dp.noise import samplers
 from blindbayes.dp.noise.exact_events import Integers
 from blindbayes.dp.noise.mechanisms import DiscreteLaplace, laplace_variance
 from blindbayes.dp.release.constants import LIKELY_SCALE
-from blindbayes.dp.release.evidence import informative, odds, table_of, tempered
-from blindbayes.dp.release.postprocess import DECLARED_ERROR, positive_mean
+from blindbayes.dp.release.evidence import STEP, informative, odds, table_of, tempered
+from blindbayes.dp.release.postprocess import positive_mean
 from blindbayes.dp.release.release_plan import NoisyStatistics
 from blindbayes.dp.release.stumps import split_odds
 from blindbayes.statistics import CodedRows
@@ -41,8 +41,7 @@ EDGES = (0.4, 0.8, 1.4, 2.2, 3.3, 5.0, 8.0)
 _CENTRES = np.array([0.2, 0.6, 1.1, 1.8, 2.7, 4.0, 6.2, 10.0])
 _SPREAD = math.log(2)  # prior deviation of the logarithm of the temperature
 _TEMPERATURES = np.geomspace(0.03, 3.0, 61)
-_TIE = 1.02  # odds that an answer keeps where its table contradicts it
-_REST = 0.95  # weight, in the prior, of the answer that rows without a value get
+_TIE = math.exp(STEP)  # odds that an answer keeps where its table contradicts it
 
 
 @dataclass(frozen=True)
@@ -131,7 +130,7 @@ class AnswerTable(CalibrationTable):
         """
         noise = noisy.size * laplace_variance(float(self.scale))
         away = float(noisy.sum()) - declared
-        error = max((DECLARED_ERROR * declared) ** 2, away**2 - 4 * noise)
+        error = max(0.0, away**2 - 4 * noise)
         return max(1.0, declared + away * error / (error + noise))
 
     def counts(self, model: Parameters, rows: CodedRows) -> Integers:
@@ -155,17 +154,15 @@ class AnswerTable(CalibrationTable):
     def estimate(self, model: Parameters, noisy: Integers, sizes: Floats, deviation: float, rows: float) -> Floats:
         """Return the posterior mean of the counts, given the noisy ones and noisy class counts (`sizes`).
 
-        Before the tables are seen an answer has the odds of `SPLIT_PROBABILITY` against each other class, answers are alike in
-        number, and `rows` err by `DECLARED_ERROR`: a Dirichlet prior by its mean and variance. Noise is taken as
-        normal, counts are positive.
+        Before the tables are seen an answer has the odds of `SPLIT_PROBABILITY` against each other class, and answers are alike
+        in number: a Dirichlet prior by its mean and variance. Noise is taken as normal, counts are positive.
         """
         answers = self.answers(model)
         classes = len(model.log_prior)
         prior = np.ones((len(answers), classes))
         prior[np.arange(len(answers)), answers] = split_odds()
         share = prior.ravel() / prior.sum()
-        each = np.outer(share, share)
-        spread = rows**2 * ((np.diag(share) - each) / (split_odds() + 2) + DECLARED_ERROR**2 * each)
+        spread = rows**2 * (np.diag(share) - np.outer(share, share)) / (split_odds() + 2)
         shown = np.vstack([np.eye(share.size), np.tile(np.eye(classes), len(answers))])
         noise = np.diag([laplace_variance(float(self.scale))] * share.size + [deviation**2] * classes)
         gain = np.linalg.solve(shown @ spread @ shown.T + noise, shown @ spread).T
@@ -178,7 +175,7 @@ class AnswerTable(CalibrationTable):
         answers = self.answers(model)
         given = counts / counts.sum(axis=1, keepdims=True)
         for own, answer in zip(given, answers, strict=True):
-            if own.argmax() != answer:
+            if own[answer] <= np.delete(own, answer).max(initial=0.0):
                 ahead = own >= own[answer]
                 own[ahead] = own[ahead].mean()
                 own[answer] *= _TIE
@@ -188,8 +185,13 @@ class AnswerTable(CalibrationTable):
             return replace(model, log_prior=np.log(given[0]))
         weight = counts.sum(axis=1) / counts.sum()
         absent = int(model.log_prior.argmax())  # what rows without a value get, and go on to get
-        if (weight @ given).argmax() != absent:
-            weight = np.where(answers == absent, _REST, (1 - _REST) / max(len(answers) - 1, 1))
+        lead = given[:, [absent]] - given
+        ahead, own = weight @ lead, lead[np.searchsorted(answers, absent)]
+        behind = ahead <= 0
+        behind[absent] = False
+        if behind.any():  # halfway between enough of its own answer and that alone
+            enough = float((ahead[behind] / (ahead - own)[behind]).max())
+            weight = (1 - enough) / 2 * weight + (1 + enough) / 2 * (answers == absent)
         joint = weight[:, None] * given
         place = np.searchsorted(answers, by_cell)
         table = (joint / joint.sum(axis=0))[place].T / np.bincount(place, minlength=len(answers))[place]

@@ -27,8 +27,6 @@ Floats = npt.NDArray[np.float64]
 FINE = 240
 """Fine cells of a number, at most about: divisible by every number of released cells."""
 _LINEAR = 120  # fine cells of equal width; the others are logarithmic
-_PROBIT = 2.5
-"""Deviations at which the normal coordinate of a number ends."""
 
 
 @dataclass(frozen=True)
@@ -59,12 +57,15 @@ class CellShape:
 
 
 def places(mass: Sequence[float], even: bool = False) -> tuple[float, ...]:
-    """Place the fine cells' edges on a scale from 0 to 1 on which the table would look normal (or, if `even`, flat)."""
+    """Place the fine cells' edges on a scale from 0 to 1 on which the table would look normal (or, if `even`, flat).
+
+    The scale ends where a normal law leaves the share of one fine cell.
+    """
     share = np.concatenate([[0.0], np.cumsum(mass)]) / float(np.sum(mass))
     if even:
         return tuple(share.tolist())
     with np.errstate(divide="ignore"):
-        edges = np.clip((special.ndtri(np.clip(share, 0, 1)) / _PROBIT + 1) / 2, 0, 1)
+        edges = np.clip((special.ndtri(np.clip(share, 0, 1)) / -special.ndtri(1 / FINE) + 1) / 2, 0, 1)
     edges[0], edges[-1] = 0.0, 1.0
     return tuple(edges.tolist())
 

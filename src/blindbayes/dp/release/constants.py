@@ -35,9 +35,6 @@ MAX_RULE_CLASSES = 8
 CUTS = 4
 """Parts that a number is cut into, for rules, where it is likely to lie; twice as many values of a category are named. In
 tables up to as many cells hold neighbouring values of a category; where there may be more, each value has its own."""
-WEAKEST_RULE = 0.75
-"""Smallest increment of a class's log score by a rule; others are two, four and eight times as much, from a hint to the last
-word."""
 SPLIT_PROBABILITY = 0.75
 """P(side | class) of a split for the class it names: about how often splits that are selected are right."""
 
@@ -48,6 +45,13 @@ LIKELY_SCALE = 0.7
 its half compete with all of the evidence and with none; it is also the likely temperature before the calibration."""
 HEAD_START = 2
 """Head start of all of the evidence, in powers of e: what chance alone would select costs less then."""
+
+# -- rows --------------------------------------------------------------------------------------------------------------------
+
+UNDECLARED_ROWS = 1000
+"""Rows that a plan is made for if nobody declared their number."""
+DROWNED_SIGNAL = 0.2
+"""Rows in an average cell over its noise below which a study is refused: its answers would only mislead."""
 
 # -- cells and features of a release (also of sums of several parties) ------------------------------------------------------
 
@@ -71,5 +75,3 @@ LOW_PART = 0.25
 
 FIT_SIGNAL = 60.0
 """Signal at which a fitted normal law counts half: it is never quite true."""
-PRIOR_FEATURES = 2.0
-"""Number of features of the table at hand that weigh as much as the prior on how far classes differ."""

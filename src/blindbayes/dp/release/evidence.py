@@ -11,7 +11,9 @@ import numpy.typing as npt
 from blindbayes.statistics.parameters import Histogram, Parameters, Term
 
 Floats = npt.NDArray[np.float64]
-_FALL = np.exp(-np.arange(1025) / 64)  # e^-x in steps of 1/64
+STEP = 1 / 64
+"""Log odds are told apart in steps of this size."""
+_FALL = np.exp(-np.arange(1025) * STEP)
 
 
 def tempered(parameters: Parameters, scale: float) -> Parameters:
@@ -37,7 +39,7 @@ def odds(scores: Floats) -> tuple[Floats, Floats]:
     Only look-ups and single operations, so that a row's numbers do not depend on other rows, not even in their last bit.
     """
     best = reduce(np.maximum, scores.T)  # a third of the time of max(axis=1), for few classes
-    behind = np.minimum((best[:, None] - scores) * 64, len(_FALL) - 1)
+    behind = np.minimum((best[:, None] - scores) / STEP, len(_FALL) - 1)
     chance = _FALL.take(np.rint(behind).astype(np.int64))
     total = chance[:, 0].copy()
     for index in range(1, chance.shape[1]):

@@ -32,6 +32,8 @@ stats = lazy("scipy.stats")
 
 EPSILONS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
 TEST_SHARE = 0.3
+BAND = (0.1, 0.9)
+"""Quantiles of the accuracy over repetitions that are printed beside the mean."""
 CLOSE = 0.01
 """A private model is close to the one without privacy if it loses at most this accuracy: one point."""
 
@@ -202,8 +204,8 @@ def forecast(
         Line(
             float(plan.epsilon),
             float(np.mean([each[0] for each in qualities])),
-            float(np.quantile([each[0] for each in qualities], 0.1)),
-            float(np.quantile([each[0] for each in qualities], 0.9)),
+            float(np.quantile([each[0] for each in qualities], BAND[0])),
+            float(np.quantile([each[0] for each in qualities], BAND[1])),
             plan.name,
             Quality.mean([each[1] for each in qualities]),
         )

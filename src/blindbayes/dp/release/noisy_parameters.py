@@ -11,7 +11,8 @@ import numpy.typing as npt
 from blindbayes.codebook import Numeric, Text
 from blindbayes.dp.release import postprocess
 from blindbayes.dp.release.cells import FINE
-from blindbayes.dp.release.constants import FIT_SIGNAL, MAX_GRID_POINTS
+from blindbayes.dp.release.constants import FIT_SIGNAL, MAX_CELLS, MAX_GRID_POINTS
+from blindbayes.dp.release.planner import cell_count
 from blindbayes.dp.release.release_plan import FeatureEncoding, NoisyStatistics
 from blindbayes.statistics.parameters import Gaussian, Histogram, Parameters, Term, WordTable, require_alpha, words_term
 
@@ -45,10 +46,10 @@ def fit_parameters(noisy: NoisyStatistics, *, alpha: float = 1.0) -> Parameters:
             terms[feature.name] = Histogram(np.log(postprocess.spread_cells(table, cut.edges)))
             if isinstance(feature, Numeric) and (cut.places or feature.width <= MAX_GRID_POINTS):
                 ordered.setdefault(_even_edges(cut), []).append(cut)
-    # A normal law saves noise, and is never quite true: it gives way with more signal.
+    # A normal law saves noise, and is never quite true: it gives way with more signal, and to as many cells as a number gets.
     signal = plan.signal * sizes.total / plan.planned_rows  # of the table as it turned out
     trust = 1 / (1 + signal / FIT_SIGNAL)
-    if trust > 0.1 and ordered:
+    if ordered and cell_count(signal) < MAX_CELLS:
         for cut, law in _fitted(noisy, ordered, effects, alpha):
             old = terms[cut.feature]
             if not isinstance(old, Histogram):

@@ -28,15 +28,16 @@ from blindbayes.dp.release.cells import FINE, CellShape, likely_shape, public_sh
 from blindbayes.dp.release.constants import (
     CELLS_OF_SIGNAL,
     CUTS,
+    DROWNED_SIGNAL,
     LARGE_FEATURE,
     LOOK_CELLS,
     MAX_CELLS,
     MAX_GRID_POINTS,
     SUBSET_SIGNAL,
+    UNDECLARED_ROWS,
 )
 from blindbayes.dp.release.release_plan import (
     CENTRED,
-    UNDECLARED_ROWS,
     WITH_DELTA,
     FeatureEncoding,
     NoisyClassCounts,
@@ -44,8 +45,6 @@ from blindbayes.dp.release.release_plan import (
 )
 from blindbayes.errors import ConfigError, PrivacyError
 
-_DROWNED = 0.2
-"""Rows in an average cell over its noise below which a study is refused: its answers would only mislead."""
 _ONE_BY_ONE = 32  # numbers of features that are tried one after the other
 
 JOINT_MECHANISMS = ("knorm", "discrete_laplace", "discrete_gaussian", "centred_gaussian")
@@ -268,7 +267,7 @@ def cell_count(signal: float) -> int:
     With r cells the squared bias of a histogram falls as 1 / r^2, and its noise grows as r^3 over the square of signal: each of
     r cells, in a release whose noise grows with its cells. Their sum is least at a multiple of signal to the power of 2/5.
     """
-    return max(2, min(MAX_CELLS, round(CELLS_OF_SIGNAL * math.pow(min(signal, 1e6), 0.4))))
+    return max(2, min(MAX_CELLS, round(CELLS_OF_SIGNAL * math.pow(min(signal, 1e6), 2 / 5))))
 
 
 def _encodings(codebook: Codebook, shapes: Mapping[str, CellShape], signal: float, *, joins: bool) -> Encodings:
@@ -308,7 +307,7 @@ def signal_of(plan: ReleasePlan, rows: int, *, average_cell: bool = False) -> fl
 
 def require_signal(plan: ReleasePlan, rows: int, epsilon: float) -> None:
     """Raise `PrivacyError` if noise would drown every column of a study: its answers would only mislead."""
-    if signal_of(plan, rows, average_cell=True) < _DROWNED:
+    if signal_of(plan, rows, average_cell=True) < DROWNED_SIGNAL:
         raise PrivacyError(
             f"at epsilon = {epsilon:g} and {rows} rows noise would drown every column: raise epsilon, bring more rows or "
             "declare fewer columns"

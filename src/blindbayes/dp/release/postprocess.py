@@ -23,14 +23,11 @@ import numpy as np
 import numpy.typing as npt
 
 from blindbayes._lazy import lazy
-from blindbayes.dp.release.constants import PRIOR_FEATURES
 
 special = lazy("scipy.special")
 
 Floats = npt.NDArray[np.float64]
 
-DECLARED_ERROR = 0.1
-"""Relative error that a declared number of rows, a guess, is taken to have."""
 _TINY = 1e-300
 _MIN_CELL = 1e-12
 
@@ -58,21 +55,22 @@ class ClassSizes:
 
 def positive_mean(mean: Floats, deviation: Floats | float) -> Floats:
     """Return the mean of a normal variable given that it is positive."""
-    ratio = np.clip(mean / deviation, -8.0, None)
-    return np.asarray(ratio * deviation + deviation * np.exp(-0.5 * ratio**2) / (math.sqrt(2 * math.pi) * special.ndtr(ratio)))
+    ratio = np.clip(mean / np.maximum(deviation, _MIN_CELL), -8, 8)
+    hazard = np.exp(-0.5 * ratio**2) / (math.sqrt(2 * math.pi) * special.ndtr(ratio))
+    return np.asarray(np.maximum(mean, -8 * deviation) + deviation * hazard)
 
 
 def class_sizes(counts: Floats, deviation: float, rows: int | None) -> ClassSizes:
     """Return the posterior mean of the class sizes from noisy counts; `rows` is the declared size.
 
-    A declaration that the counts contradict by more than its usual error and their noise is believed that much less: it would
-    take the same number of rows from every class, and so distort their shares.
+    A declaration that the counts contradict by more than their noise is believed that much less: it would take the same number
+    of rows from every class, and so distort their shares.
     """
     classes = len(counts)
     deviation = max(deviation, 1e-6)
     total, noise = float(counts.sum()), deviation * math.sqrt(classes)
     if rows is not None:
-        error = max((DECLARED_ERROR * rows) ** 2, (total - rows) ** 2 - noise**2)
+        error = max(0.0, (total - rows) ** 2 - noise**2)
         total = (total * error + rows * noise**2) / (error + noise**2)
     total = max(total, 1.0)
     if classes == 1:
@@ -117,8 +115,8 @@ class Contrast:
         noise = deviation * math.sqrt(classes) / total
         offset = pooled - 1 / width
         weight = max(0.0, 1 - width * noise**2 / max(float((offset**2).sum()), _TINY))
-        pooled = 1 / width + weight * offset
-        pooled = np.maximum(pooled, min(0.25 * noise * weight + 0.5 * alpha / total, 0.5 / width))
+        pooled = positive_mean(1 / width + weight * offset, noise * math.sqrt(weight))
+        pooled = np.maximum(pooled, min(0.5 * alpha / total, 0.5 / width))
         pooled = pooled / pooled.sum()
         base = total * part * pooled
         # A wrong class size moves uneven cells as if the class differed; that is noise too.
@@ -144,18 +142,18 @@ def learn_effects(contrasts: Sequence[Contrast]) -> Floats:
 
 
 def _learned(likelihood: Floats) -> Floats:
-    """Estimate the weights of a mixture by EM from likelihoods (features, parts), with an even Dirichlet prior."""
+    """Estimate the weights of a mixture by EM from likelihoods (features, parts), with an even prior worth one feature."""
     weights = prior = np.full(likelihood.shape[1], 1 / likelihood.shape[1])
     for _ in range(12):
         responsibility = _rows_to_one(likelihood * weights).sum(axis=0)
-        weights = (responsibility + PRIOR_FEATURES * prior) / (len(likelihood) + PRIOR_FEATURES)
+        weights = (responsibility + prior) / (len(likelihood) + 1)
     return weights
 
 
 def shrink_histogram(contrast: Contrast, weights: Floats, alpha: float) -> Floats:
     """Return the posterior mean of P(cell | class) given the noisy cells, over effects with these weights.
 
-    No cell falls below alpha / 2 counts, nor, if noise is large against an average cell, below a part of its deviation.
+    Counts are positive, and no cell falls below alpha / 2 of them.
     """
     cells, base, noise = contrast.cells, contrast.base, contrast.noise
     width = cells.shape[1]
@@ -163,10 +161,8 @@ def shrink_histogram(contrast: Contrast, weights: Floats, alpha: float) -> Float
         return np.ones(cells.shape)
     effects = _EFFECTS[:, None, None] * contrast.reach
     weight = (contrast.belief(weights)[:, None, None] * (effects / (effects + noise))).sum(axis=0)
-    deviation = np.sqrt(noise)
-    share = np.minimum(0.25, 0.3 * deviation * width / base.sum(axis=1, keepdims=True))
-    floor = np.minimum(share * deviation * weight + 0.5 * alpha, base)
-    return _rows_to_one(np.maximum(base + weight * (cells - base), floor))
+    mean = positive_mean(base + weight * (cells - base), np.sqrt(noise * weight))
+    return _rows_to_one(np.maximum(mean, np.minimum(0.5 * alpha, base)))
 
 
 # -- ordered cells -----------------------------------------------------------------------------------------------------
@@ -250,7 +246,7 @@ def _log_likelihood(part: Ordered, power: float, size_deviation: float) -> Float
     width = part.cells.shape[2]
     p = _coarse_law(power, part.edges[-1], part.edges)
     size, noise = part.rows[:, :, None, None, None], part.deviations[:, None, None, None, None]
-    variance = noise**2 + size * p * (1 - p) + (size_deviation * (p - 1 / width)) ** 2 + 1.0 + (0.01 * size) ** 2 * np.sqrt(p)
+    variance = noise**2 + size * p * (1 - p) + (size_deviation * (p - 1 / width)) ** 2 + 1.0
     gap = part.cells[:, :, None, None, :] - size * p
     return np.asarray(-0.5 * (gap**2 / variance + np.log(variance)).sum(axis=4) * ((width - 1) / width))
 
@@ -266,7 +262,7 @@ def blend_cells(fitted: Floats, cells: Floats, rows: Floats, deviation: float, e
     misfit = float((away**2 / (deviation**2 + size * coarse * (1 - coarse) + 1e-9)).sum())
     weight = max(0.0, 1 - (freedom + 2 * math.sqrt(2 * freedom)) / max(misfit, _TINY))  # two deviations of chance are free
     blended = size * coarse + weight * away
-    blended = np.maximum(blended, np.minimum(0.1 * deviation * weight + 0.5 * alpha, size * coarse))
+    blended = np.maximum(blended, np.minimum(0.5 * alpha, size * coarse))
     blended = blended / blended.sum(axis=1, keepdims=True)
     inner = fitted / np.repeat(coarse, widths, axis=1)
     flat = np.repeat(1 / widths, widths)
@@ -304,7 +300,8 @@ def shrink_moments(first: Floats, second: Floats, sizes: ClassSizes, deviation: 
     """Estimate class means and variances in units of the half range, from noisy sums of z and of 2 z^2 - 1, z in [-1, 1].
 
     Means are shrunk to the pooled mean by the share of their spread that is noise; the remaining noise variance is added to
-    the variance. Variances are shrunk to the pooled one likewise, and the pooled one to 0.06 where noise hides it.
+    the variance. Variances are shrunk to the pooled one likewise, and the pooled one, where noise hides it, to that of a number
+    whose range is four deviations to each side.
     """
     rows, share = sizes.rows, sizes.rows / sizes.total
     classes = len(rows)
@@ -317,13 +314,14 @@ def shrink_moments(first: Floats, second: Floats, sizes: ClassSizes, deviation: 
     shrunk = np.clip(centre + weight * away, -1, 1)
     square = min(max((float(second.sum()) / sizes.total + 1) / 2, 0.0), 1.0)
     error = (deviation * math.sqrt(classes) / sizes.total / 2) ** 2 + 1e-12
-    belief = 0.08**2
-    pooled = ((square - centre**2 - spread) * belief + 0.06 * error) / (belief + error)
-    pooled = max(pooled, 1e-6, 0.02 * min(1.0, math.sqrt(error) / 0.08))
+    likely = 1 / 16
+    weight_of_all = likely**2 / (likely**2 + error)  # before the noise is seen the variance errs by as much as it is
+    pooled = likely + weight_of_all * (square - centre**2 - spread - likely)
+    pooled = max(float(positive_mean(np.array(pooled), math.sqrt(error * weight_of_all))), 1e-6)
     own = np.clip((second / rows + 1) / 2, 0, 1) - np.clip(means, -1, 1) ** 2 + noise
     errors = (deviation / rows / 2) ** 2 + 4 * means**2 * noise
     gap = own - pooled
     between = max(0.0, float((gap**2 - errors).mean()))
-    variance = pooled + between / (between + errors + _TINY) * gap
-    variance = np.maximum(variance, np.maximum(0.02 * pooled, np.sqrt(errors) * 0.25))
+    belief = between / (between + errors + _TINY)
+    variance = np.maximum(positive_mean(pooled + belief * gap, np.sqrt(errors * belief)), 1e-6)
     return np.asarray(shrunk), np.asarray(variance + weight * noise)

@@ -63,7 +63,6 @@ MAX_RULES_SIGNAL = 10_000
 MAX_READ = 200_000
 """Rows of a source up to which they are read, or read again, for the model selection; larger ones are counted in place. Set
 by time: `benchmarks/guard.py`."""
-_RULE_COUNTS = Fraction(1, 100)  # class counts of a model of one rule: its answers do not follow from them
 MAX_RHO = 100.0
 _RHO_STEPS = 16  # of a bisection: a thousandth of epsilon
 SENSITIVITY = (
@@ -119,7 +118,7 @@ def plan_for_rho(rho: float, plan: Callable[[float], FitPlan]) -> FitPlan:
     while (made := plan(low)).rho is None or made.rho > rho:
         if made.rho is None:
             raise ConfigError("rho prices fits without delta, and centred_gaussian tables: leave delta out, or pass epsilon")
-        low *= 0.9
+        low /= 2
     high = max(low, rho + 2 * math.sqrt(rho * math.log(1 / (made.price.delta or 1)))) * 2
     best = made
     for _ in range(_RHO_STEPS):
@@ -249,8 +248,8 @@ class FitPlan:
             and (classes == 2 or signal < tuned.TABLE_SIGNAL * classes * len(self.declared.features))
         ):  # the calibration counts classes by answer; class counts of undeclared rows are released twice
             share = 1 - (3 if self.rows is None else 2) * tuned.STAGE_SHARE
-            if calibration is not None:
-                calibration = replace(calibration, epsilon=(2 * tuned.STAGE_SHARE - _RULE_COUNTS) * self.epsilon)
+            if calibration is not None:  # answers do not follow from class counts: a share of a share is enough for them
+                calibration = replace(calibration, epsilon=(2 - tuned.STAGE_SHARE) * tuned.STAGE_SHARE * self.epsilon)
             return Stages(True, ModelSelection(share * self.epsilon, unit, self._sides, alone=True), calibration)
         low, high = tuned.MENDING_SHARES
         if tries_rules and high * tuned.RULES_SIGNAL <= signal < MAX_RULES_SIGNAL:

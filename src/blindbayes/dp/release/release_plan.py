@@ -21,6 +21,7 @@ from blindbayes.dp.noise.exact_events import require_delta
 from blindbayes.dp.noise.knorm_histograms import Centred, Classwise, ReleasePart
 from blindbayes.dp.noise.mechanisms import Mechanism, PrivacyCost, laplace_variance, make
 from blindbayes.dp.release import postprocess
+from blindbayes.dp.release.constants import CUTS, UNDECLARED_ROWS
 from blindbayes.errors import ConfigError
 from blindbayes.statistics import Statistics
 from blindbayes.statistics.layout import Layout
@@ -29,9 +30,6 @@ Floats = npt.NDArray[np.float64]
 CENTRED: dict[str, type[Centred]] = {"knorm": Classwise, "centred_gaussian": CentredGaussian}
 """Mechanisms that release histograms up to a constant, and the class counts beside them."""
 WITH_DELTA = ("discrete_gaussian", "centred_gaussian")
-
-UNDECLARED_ROWS = 1000
-"""Rows that a plan is made for if nobody declared their number."""
 
 
 def require_small_delta(codebook: Codebook, delta: float, rows: int | None, *, allow_large: bool = False) -> None:
@@ -157,10 +155,10 @@ class ReleasePlan:
                 raise ConfigError(f"{self.mechanism} has no form for text: take discrete_laplace, discrete_gaussian or auto")
             # Errors are weighed by what they do to a share: an average cell of r holds 1/r of the rows, so an error there
             # weighs r times as much. One in a class count is spread over every histogram, 1/r of it in each cell; a moment
-            # counts like a table of four.
+            # counts like a number in a few cells.
             spread = 1.0 + sum(not item.number for item in self.items)
             parts = tuple(
-                ReleasePart(item.name, 2, True, item.bound > 1, spread if item.kind == "classes" else 4.0)
+                ReleasePart(item.name, 2, True, item.bound > 1, spread if item.kind == "classes" else float(CUTS))
                 if item.number
                 else ReleasePart(item.name, item.cells, weight=float(item.cells))
                 for item in self.items

@@ -26,11 +26,14 @@ import numpy.typing as npt
 from blindbayes.codebook import Codebook, Numeric, Text
 from blindbayes.dp.noise.exact_events import Bools, Integers
 from blindbayes.dp.release.cells import is_cut, likely_shape, public_shape
-from blindbayes.dp.release.constants import CUTS, SPLIT_PROBABILITY, WEAKEST_RULE
+from blindbayes.dp.release.constants import CUTS, SPLIT_PROBABILITY
 from blindbayes.dp.release.evidence import table_of, to_one
 from blindbayes.statistics import CodedRows
 from blindbayes.statistics.histograms import joined
 from blindbayes.statistics.parameters import Histogram, Parameters
+
+STRENGTHS = tuple(math.log(2) * 2**at for at in range(4))
+"""Increments of a class's log score by a rule: odds of 2, 4, 16 and 256, from a hint to the last word."""
 
 
 @dataclass(frozen=True)
@@ -132,7 +135,7 @@ def rules(parameters: Parameters, rows: CodedRows, sides: Sequence[SplitSides], 
     right = score.argmax(axis=1) == labels
     gain = [(labels == label).astype(np.int64) - right for label in range(classes)]  # of a row that turns to this class
     behind = [best - score[:, label] for label in range(classes)]
-    kinds = [(WEAKEST_RULE * 2**at, label) for at in range(4) for label in range(classes)]
+    kinds = [(strength, label) for strength in STRENGTHS for label in range(classes)]
     turns = [np.where(behind[label] <= strength, gain[label], 0) for strength, label in kinds]
     scored, places = [], _places(sides)
     for each, cells in _tallies(parameters, rows, sides, turns):
