@@ -57,6 +57,6 @@ def test_a_change_that_alters_nothing_survives() -> None:
         "io/files.py",
         "_MAX_FILES, _MAX_BYTES = 1000,",
         "_MAX_FILES, _MAX_BYTES = 1000 + 0,",
-        ("tests/io/test_words.py",),
+        ("tests/cli/test_terminal.py",),
     )
     assert outcome(harmless)[0] == "survived"
