@@ -61,6 +61,38 @@ def test_the_architecture_page_lists_every_module() -> None:
     assert text("docs/architecture.md") == page(), "run `python tools/modules.py`"
 
 
+TESTED_ELSEWHERE = {  # only shrinks
+    "cli/options.py": "tests/cli/test_commands.py, by every command that takes the options",
+    "console/oidc.py": "tests/console/test_organisation.py, where a provider runs",
+    "data/libraries.py": "names of lazy imports alone",
+    "disclosure/value.py": "tests/disclosure/test_plain.py, which renders the value",
+    "dp/accounting/stage.py": "tests/dp/test_statement.py: a stage is a line of the statement",
+    "naive_bayes/base.py": "tests/naive_bayes/test_estimator.py: the base of both estimators",
+    "naive_bayes/load.py": "tests/naive_bayes/test_model_file.py, where models come back",
+    "study/agreement.py": "tests/study/test_file_columns.py: an agreement is read from a study file",
+    "testing/loopback.py": "tests/agent/test_serve.py, whose sites it starts",
+}
+
+
+def test_the_tests_of_a_module_are_found_by_its_path() -> None:
+    """`a/b/c.py` has a test in `tests/a` that is named for `c` or for `b` (`test_c.py`, `test_c_more.py`), or lies in `b`."""
+    tests = [path.relative_to(ROOT / "tests").parts for path in (ROOT / "tests").rglob("test_*.py")]
+    missing = set()
+    for path in (ROOT / "src" / "blindbayes").rglob("*.py"):
+        *folders, name = path.relative_to(ROOT / "src" / "blindbayes").with_suffix("").parts
+        if name not in ("__init__", "__main__"):
+            names = "|".join([*folders[1:], name.lstrip("_")])
+            own = [test[len(folders[:1]) :] for test in tests if test[:-1][:1] == tuple(folders[:1])]
+            if not any(
+                re.fullmatch(rf"(?:\w+/)*(?:(?:{names})/.*|test_(?:{names})(?:_\w+)?\.py)", "/".join(test)) for test in own
+            ):
+                missing.add("/".join([*folders, f"{name}.py"]))
+    assert missing == set(TESTED_ELSEWHERE)
+    for place in TESTED_ELSEWHERE.values():
+        for named in re.findall(r"tests/[\w/]+\.py", place):
+            assert (ROOT / named).exists(), named
+
+
 def test_the_workflow_calls_what_ci_calls_for_every_python_that_the_package_names() -> None:
     workflow = yaml.safe_load(text(".github/workflows/test.yml"))
     commands = [step["run"] for job in workflow["jobs"].values() for step in job["steps"] if "run" in step]

@@ -11,7 +11,6 @@ from typing import Any
 import duckdb
 import pytest
 
-from blindbayes.console.port import metrics
 from blindbayes.crypto.signatures import verify
 from blindbayes.disclosure.audit_log import AuditLog
 from blindbayes.errors import DataError, LedgerError, LocalProtocolError, PeerLost, PrivacyError
@@ -332,24 +331,6 @@ def test_sites_witness_each_others_logs(tmp_path: Path) -> None:
                     b"blindbayes confirm v1", bytes.fromhex(entry["exchange"]), entry["site"].encode(), entry["heads"].encode()
                 )
                 verify(other.identity.card.identity, signed, bytes.fromhex(entry["proof"]))
-
-    bounded(test)
-
-
-def test_status_and_metrics_show_names_and_counts(tmp_path: Path) -> None:
-    async def test() -> None:
-        async with Office(tmp_path, NAMES) as office:
-            study = study_of(office)
-            office.net.approve(study)
-            run = office.agents["north"].begin(study.sha256)
-            assert run.text() == "reading"
-            await run.done.wait()
-            shown = office.agents["north"].show()
-            assert shown["peers"] == {"south": True, "west": True}
-            assert shown["runs"][0]["state"] == "done"
-            text = metrics(office.agents["north"])
-            assert 'blindbayes_runs_total{state="done"} 1' in text
-            assert text.endswith("# EOF\n")
 
     bounded(test)
 

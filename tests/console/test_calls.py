@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import json
-import socket
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode
 
-import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from blindbayes.console.auth import Authenticator
-from blindbayes.console.port import _metrics_token
-from blindbayes.errors import ConfigError
 from blindbayes.study.file import Deadlines, StudyFile
 from support.consoles import Consoles
 from support.sites import BOOK
@@ -72,41 +68,6 @@ def test_every_answer_forbids_what_a_page_does_not_need(office: Consoles) -> Non
         assert "uvicorn" not in str(headers)
 
 
-def test_health_is_for_all_and_metrics_have_a_token_that_lasts_and_does_no_more(office: Consoles, tmp_path: Path) -> None:
-    assert office.ask("north", "GET", "/healthz", token=False).json == {"alive": True}
-    assert office.ask("north", "GET", "/readyz", token=False).json == {"ready": True}
-    assert office.ask("north", "GET", "/metrics", token=False).status == 401
-    path = office.office.net.sites["north"].home.folder / "metrics.token"
-    assert path.stat().st_mode & 0o077 == 0
-    reader = {"Authorization": f"Bearer {path.read_text().strip()}"}
-    found = office.ask("north", "GET", "/metrics", token=False, headers=reader)
-    assert found.headers["Content-Type"].startswith("application/openmetrics-text")
-    assert found.text.endswith("# EOF\n")
-    assert office.ask("north", "GET", "/api/status", token=False, headers=reader).status == 401
-    assert office.ask("north", "POST", "/api/runs", {}, token=False, headers=reader).status == 401
-    office.stop("north")
-    office.start("north")
-    assert office.ask("north", "GET", "/metrics", token=False, headers=reader).status == 200
-
-
-def test_the_probes_can_have_a_port_of_their_own_and_nothing_else_is_there(tmp_path: Path) -> None:
-    office = Consoles(tmp_path, ("north", "south", "west"))
-    home = office.office.net.sites["north"].home
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-    home.config = msgspec.structs.replace(home.config, metrics=f"127.0.0.1:{port}")
-    with office:
-        office.ports["probes"] = auth = office.ports["north"].__class__(office.office.agents["north"])
-        auth.address = f"127.0.0.1:{port}"
-        assert office.ask("probes", "GET", "/healthz", token=False).status == 200
-        assert office.ask("probes", "GET", "/metrics", token=False).status == 401
-        reader = {"Authorization": f"Bearer {(home.folder / 'metrics.token').read_text().strip()}"}
-        assert office.ask("probes", "GET", "/metrics", token=False, headers=reader).status == 200
-        right = {"Authorization": f"Bearer {office.ports['north'].auth.token}"}
-        assert office.ask("probes", "GET", "/api/status", token=False, headers=right).status == 404
-        del office.ports["probes"]
-
-
 def test_a_damaged_log_makes_the_site_not_ready(tmp_path: Path) -> None:
     with Consoles(tmp_path, ("north", "south", "west")) as office:
         path = office.office.net.sites["north"].home.audit.path
@@ -114,25 +75,6 @@ def test_a_damaged_log_makes_the_site_not_ready(tmp_path: Path) -> None:
         answer = office.ask("north", "GET", "/readyz", token=False)
         assert answer.status == 503
         assert answer.json == {"ready": False, "problem": "LedgerError"}
-
-
-def test_log_and_ledger_are_checked_from_the_first_byte_when_asked(tmp_path: Path) -> None:
-    with Consoles(tmp_path, ("north", "south", "west")) as office:
-        home = office.office.net.sites["north"].home
-        for page in ("/log", "/ledger"):
-            text = office.ask("north", "GET", page, token=False, headers=office.sign_in("north")).text
-            assert "Verify the whole log and ledger now" in text
-        found = office.ask("north", "POST", "/api/verify").json
-        log, ledger = found["checks"]
-        assert (log["problem"], ledger["problem"], ledger["entries"]) == ("", "", len(home.ledger.entries()))
-        assert home.audit.entries()[-1]["event"] == "chains checked"
-        assert home.audit.entries()[log["entries"] - 1]["hash"] == log["head"]
-        home.ledger.path.write_bytes(home.ledger.path.read_bytes().replace(b"north", b"nerth", 1))
-        log, ledger = office.ask("north", "POST", "/api/verify").json["checks"]
-        assert log["problem"] == ""
-        assert "ledger" in ledger["problem"]
-        home.audit.path.write_bytes(home.audit.path.read_bytes()[:-200])
-        assert all(each["problem"] for each in office.ask("north", "POST", "/api/verify").json["checks"])
 
 
 def test_a_site_from_a_backup_is_not_ready_before_its_people_have_spoken(tmp_path: Path) -> None:
@@ -143,21 +85,6 @@ def test_a_site_from_a_backup_is_not_ready_before_its_people_have_spoken(tmp_pat
         assert (answer.status, answer.json) == (503, {"ready": False, "problem": "restored, not acknowledged"})
         audit.append("acknowledged", why="nothing ran", who="Ada", exact_sums=True)
         assert office.ask("north", "GET", "/readyz", token=False).json == {"ready": True}
-
-
-def test_an_approval_has_a_last_day_through_the_api_and_the_page(office: Consoles, study: StudyFile) -> None:
-    there, words = f"/studies/{study.sha256}", study.roster.sha256[:8]
-    said = office.ask("north", "POST", f"/api{there}/approve", {"compared": words, "until": "2020-01-01"})
-    assert said.status == 400
-    assert "is over: name today or a later day" in said.json["message"]
-    for bad in ("tomorrow", "2020-02-30", 7):
-        assert office.ask("north", "POST", f"/api{there}/approve", {"compared": words, "until": bad}).status == 400
-    body = {"compared": words, "runs": 5, "until": "2999-12-31"}
-    assert office.ask("north", "POST", f"/api{there}/approve", body).status == 200
-    assert office.ask("north", "GET", f"/api{there}").json["until"] == "2999-12-31"
-    page = office.ask("north", "GET", there, token=False, headers=office.sign_in("north")).text
-    assert "until 2999-12-31 (UTC)" in page
-    assert office.ask("north", "POST", f"/api{there}/approve", {"compared": words, "runs": 5}).json["runs_left"] == 5
 
 
 def test_a_code_signs_in_once_and_five_tries_a_minute_are_all() -> None:
@@ -175,31 +102,12 @@ def test_a_hash_that_names_no_file_is_refused(office: Consoles, study: str) -> N
     assert (answer.status, answer.json["message"]) == (400, "no study of that hash is approved here")
 
 
-def test_a_damaged_metrics_token_is_named(tmp_path: Path) -> None:
-    (tmp_path / "metrics.token").write_bytes(b"\xff\xfe")
-    (tmp_path / "metrics.token").chmod(0o600)
-    with pytest.raises(ConfigError, match=r"metrics.token is damaged"):
-        _metrics_token(tmp_path)
-
-
 def test_large_and_slow_bodies_are_refused(office: Consoles) -> None:
     assert office.ask("north", "POST", "/api/runs", b" " * (1 << 21)).status == 413
     assert office.ask("north", "POST", "/api/runs", b"[" * 100_000).status == 400
 
 
 # -- the description is true, and nothing thrown at the API is a mistake of its own ------------------------------------------
-
-
-def test_the_description_names_every_call_and_is_valid_by_its_own_schemas(office: Consoles) -> None:
-    from jsonschema import Draft202012Validator
-
-    said = office.ask("north", "GET", "/api/openapi.json").json
-    assert said["openapi"].startswith("3.1")
-    assert {"/api/status", "/api/runs", "/api/runs/{run}"} <= set(said["paths"])
-    for schema in said["components"]["schemas"].values():
-        Draft202012Validator.check_schema(schema)
-    names = [call["operationId"] for path in said["paths"].values() for call in path.values()]
-    assert len(names) == len(set(names))
 
 
 _TEXT = st.text(max_size=40) | st.sampled_from(["", "../../etc/passwd", "\x00", "0" * 64, "é" * 30, "<b>", "-1", "1e999"])

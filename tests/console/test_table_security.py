@@ -2,44 +2,28 @@
 
 from __future__ import annotations
 
-import errno
-import gzip
-import http.client
-import io
-import os
 import re
-import zipfile
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 from urllib.parse import urlencode, urlsplit
 
 import duckdb
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from blindbayes.agent.approvals.people import Person
-from blindbayes.agent.config import Rows, SiteConfig
-from blindbayes.agent.site_file import change_settings, version_of
-from blindbayes.agent.store import data_folder
-from blindbayes.agent.store.folder import SiteFolder
-from blindbayes.agent.store.tables import Tables
-from blindbayes.agent.table_setup import describe_source
+from blindbayes.agent.config import SiteConfig
+from blindbayes.agent.site_file import version_of
 from blindbayes.codebook import Categorical, Codebook
 from blindbayes.crypto.coins import Coins
 from blindbayes.crypto.passwords import hash_password
-from blindbayes.errors import ConfigError
 from blindbayes.study.file import Deadlines, Privacy, StudyFile
-from support.consoles import NAMES, Answer, Consoles
-from support.engines import until
+from support.consoles import NAMES, Consoles
 from support.postgres import Unavailable, postgres_server
 from support.sites import BOOK
+from support.table_page import BOUNDARY, CSV, ask, configure, csrf_of, files_in, folder_of, part, upload
 
 QUICK = Deadlines(step=20, join=20, run=35)
-CSV = b"class,colour,age\nill,red,3\nwell,blue,4\n"
-BOUNDARY = "----blindbayes"
 
 
 @pytest.fixture
@@ -48,61 +32,7 @@ def office(tmp_path: Path) -> Iterator[Consoles]:
         yield opened
 
 
-def csrf_of(office: Consoles, signed_in: dict[str, str]) -> str:
-    page = office.ask("north", "GET", "/table", headers=signed_in, token=False).text
-    return re.search(r'name="csrf" value="([0-9a-f]+)"', page)[1]  # type: ignore[index]
-
-
-def part(name: str, content: bytes, file: str | None = None) -> bytes:
-    named = "" if file is None else f'; filename="{file}"'
-    return f'--{BOUNDARY}\r\nContent-Disposition: form-data; name="{name}"{named}\r\n\r\n'.encode() + content + b"\r\n"
-
-
-def upload(office: Consoles, who: dict[str, str], *parts: bytes, **headers: str) -> Answer:
-    given = {**who, "Content-Type": f"multipart/form-data; boundary={BOUNDARY}", **headers}
-    body = b"".join(parts) + f"--{BOUNDARY}--\r\n".encode()
-    return office.ask("north", "POST", "/table/upload", body, headers=given, token=False)
-
-
-def folder_of(office: Consoles) -> Path:
-    return office.office.net.sites["north"].home.folder
-
-
-def files_in(office: Consoles) -> list[str]:
-    folder = folder_of(office) / "data"
-    return sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
-
-
-def configure(office: Consoles, **console: Any) -> None:
-    home = office.office.net.sites["north"].home
-    changes = {f"console.{name}": value for name, value in console.items()}
-    change_settings(home.folder, changes, version_of(home.folder))
-    office.do(home.reload)
-
-
-def ask(office: Consoles, who: dict[str, str], path: str, **fields: str) -> Answer:
-    form = urlencode({"csrf": csrf_of(office, who), "version": version_of(folder_of(office)), **fields})
-    return office.ask("north", "POST", path, form, headers=who, token=False)
-
-
 # -- uploads -------------------------------------------------------------------------------------------------------------
-
-
-def test_an_upload_needs_a_session_its_own_token_before_the_file_and_this_origin(office: Consoles) -> None:
-    ada = office.sign_in("north")
-    token = part("csrf", csrf_of(office, ada).encode())
-    file = part("file", CSV, "visits.csv")
-    assert upload(office, {}, token, file).status == 401
-    assert upload(office, ada, file).status == 403
-    assert upload(office, ada, file, token).status == 403  # behind the file is too late
-    assert upload(office, ada, part("csrf", b"0" * 48), file).status == 403
-    assert upload(office, ada, token, file, Origin="http://evil.example").status == 403
-    eve = csrf_of(office, office.sign_in("north", "Eve"))
-    assert upload(office, ada, part("csrf", eve.encode()), file).status == 403
-    assert files_in(office) == []
-    assert upload(office, ada, token, file).status == 303
-    assert files_in(office) == ["visits.csv"]
-    assert (folder_of(office) / "data" / "visits.csv").stat().st_mode & 0o777 == 0o600
 
 
 def test_only_a_steward_uploads_previews_and_saves(office: Consoles) -> None:
@@ -123,167 +53,6 @@ def test_only_a_steward_uploads_previews_and_saves(office: Consoles) -> None:
     assert (folder_of(office) / "site.toml").read_bytes() == before
 
 
-BAD_NAMES = (
-    "../visits.csv",
-    "..\\visits.csv",
-    "/etc/visits.csv",
-    ".hidden.csv",
-    "a/b.csv",
-    "visits.sh",
-    "site.toml",
-    "v.csv.gz",
-)
-MORE_BAD_NAMES = (
-    "v.zip",
-    "v.duckdb",
-    "x" * 130 + ".csv",
-    "a\x00b.csv",
-    "${file:keys}.csv",
-    "*.csv",
-    ".upload-1.csv",
-    "visits.csv ",
-)
-
-
-def test_a_name_is_no_path_no_pattern_and_of_a_known_kind(office: Consoles) -> None:
-    ada = office.sign_in("north")
-    token, before = part("csrf", csrf_of(office, ada).encode()), sorted(folder_of(office).rglob("*"))
-    for name in (*BAD_NAMES, *MORE_BAD_NAMES):
-        assert upload(office, ada, token, part("file", CSV, name)).status == 400, name
-    assert [path for path in sorted(folder_of(office).rglob("*")) if path not in before and path.name != "data"] == []
-
-
-def test_what_is_too_large_is_refused_and_leaves_nothing(office: Consoles) -> None:
-    configure(office, max_upload_mb=1)
-    ada = office.sign_in("north")
-    token = part("csrf", csrf_of(office, ada).encode())
-    declared = upload(office, ada, token, part("file", b"x" * (3 << 20), "large.csv"))
-    assert (declared.status, "larger than 1 MB" in declared.text) == (413, True)
-    host, _, port = office.ports["north"].address.rpartition(":")  # without a stated length
-    connection = http.client.HTTPConnection(host, int(port), timeout=60)
-    kind = {"Content-Type": f"multipart/form-data; boundary={BOUNDARY}", **ada}
-    pieces = [token + part("file", b"", "large.csv").removesuffix(b"\r\n"), *([b"x" * (1 << 18)] * 12)]
-    connection.request("POST", "/table/upload", iter(pieces), kind, encode_chunked=True)
-    assert connection.getresponse().status == 413
-    connection.close()
-    assert files_in(office) == []
-    configure(office, max_upload_mb=0)
-    off = upload(office, ada, token, part("file", CSV, "visits.csv"))
-    assert (off.status, "uploads are off" in off.text) == (400, True)
-
-
-def test_a_full_disk_is_named_and_leaves_nothing(office: Consoles, monkeypatch: pytest.MonkeyPatch) -> None:
-    ada = office.sign_in("north")
-    token, file = part("csrf", csrf_of(office, ada).encode()), part("file", CSV, "visits.csv")
-
-    def full(handle: int) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    with monkeypatch.context() as patched:
-        patched.setattr(data_folder.os, "fsync", full)
-        answer = upload(office, ada, token, file)
-    assert (answer.status, "the disk is full" in answer.text) == (507, True)
-    home = office.office.net.sites["north"].home
-    change_settings(home.folder, {"min_free_mb": 1 << 40}, version_of(home.folder))
-    office.do(home.reload)
-    answer = upload(office, ada, token, file)
-    assert (answer.status, "the disk is nearly full" in answer.text) == (507, True)
-    assert files_in(office) == []
-
-
-def test_an_upload_that_breaks_off_or_was_killed_leaves_no_draft(office: Consoles) -> None:
-    ada = office.sign_in("north")
-    token = part("csrf", csrf_of(office, ada).encode())
-    truncated = b"".join((token, part("file", CSV, "visits.csv").removesuffix(b"\r\n")))
-    given = {**ada, "Content-Type": f"multipart/form-data; boundary={BOUNDARY}"}
-    assert office.ask("north", "POST", "/table/upload", truncated, headers=given, token=False).status == 400
-    host, _, port = office.ports["north"].address.rpartition(":")
-    connection = http.client.HTTPConnection(host, int(port), timeout=60)
-    connection.putrequest("POST", "/table/upload")
-    for name, value in {**given, "Content-Length": "9999999"}.items():
-        connection.putheader(name, value)
-    connection.endheaders(truncated)
-    until("the draft is there", lambda: any(name.startswith(".upload-") for name in files_in(office)), 120)
-    connection.close()
-    until("the draft is gone", lambda: files_in(office) == [], 120)
-    (folder_of(office) / "data" / ".upload-0011").write_bytes(CSV)  # as after kill -9
-    office.stop("north")
-    office.start("north")
-    assert files_in(office) == []
-
-
-def test_a_file_is_replaced_only_if_asked_and_never_through_a_link(office: Consoles, tmp_path: Path) -> None:
-    ada = office.sign_in("north")
-    token, file = part("csrf", csrf_of(office, ada).encode()), part("file", CSV, "visits.csv")
-    assert upload(office, ada, token, file).status == 303
-    again = upload(office, ada, token, part("file", b"class\nill\n", "visits.csv"))
-    assert (again.status, "there already" in again.text) == (400, True)
-    assert (folder_of(office) / "data" / "visits.csv").read_bytes() == CSV
-    assert upload(office, ada, token, part("replace", b"true"), part("file", b"class\nill\n", "visits.csv")).status == 303
-    assert (folder_of(office) / "data" / "visits.csv").read_bytes() == b"class\nill\n"
-    outside = tmp_path / "outside.csv"
-    outside.write_bytes(CSV)
-    (folder_of(office) / "data" / "link.csv").symlink_to(outside)
-    assert upload(office, ada, token, part("replace", b"true"), part("file", b"x\n1\n", "link.csv")).status == 400
-    assert outside.read_bytes() == CSV
-
-
-def test_a_workbook_that_unpacks_to_more_than_the_limit_is_refused_whatever_it_states(office: Consoles) -> None:
-    configure(office, max_upload_mb=1)
-    ada = office.sign_in("north")
-    token, packed = part("csrf", csrf_of(office, ada).encode()), io.BytesIO()
-    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr("xl/worksheets/sheet1.xml", b"0" * (8 << 20))
-    bomb = packed.getvalue()
-    size = (8 << 20).to_bytes(4, "little")
-    assert bomb.count(size) == 2
-    for raw in (bomb, bomb.replace(size, (100).to_bytes(4, "little"))):
-        answer = upload(office, ada, token, part("file", raw, "bomb.xlsx"))
-        assert (answer.status, "unpacks to more" in answer.text) == (413, True)
-    assert upload(office, ada, token, part("file", b"PK nonsense", "bomb.xlsx")).status == 400
-    assert upload(office, ada, token, part("file", gzip.compress(b"0" * (8 << 20)), "bomb.csv.gz")).status == 400
-    assert files_in(office) == []
-
-
-@pytest.mark.parametrize("method", [zipfile.ZIP_DEFLATED, zipfile.ZIP_LZMA])
-def test_a_workbook_whose_packed_part_is_damaged_is_refused(tmp_path: Path, method: int) -> None:
-    """The decompressor's own error came through (found by tests/fuzz)."""
-    packed = io.BytesIO()
-    with zipfile.ZipFile(packed, "w", method) as archive:
-        archive.writestr("xl/sheet", os.urandom(500))
-    raw = bytearray(packed.getvalue())
-    raw[38 + 4 : 200] = b"\xff" * (200 - 42)
-    upload = data_folder.DataFolder(tmp_path / "data", 1 << 20, 0).begin("rows.xlsx")
-    upload.write(bytes(raw))
-    with pytest.raises(ConfigError, match="not a workbook"):
-        upload.finish()
-    upload.abandon()
-
-
-def test_a_parquet_file_whose_rows_unpack_to_more_than_the_limit_is_refused(tmp_path: Path) -> None:
-    folder = data_folder.DataFolder(tmp_path / "data", max_bytes=1 << 20, min_free_bytes=0)
-    bomb, fine = io.BytesIO(), io.BytesIO()
-    rows = pa.table({"class": ["x" * 1000] * 5000})
-    pq.write_table(rows, bomb, compression="zstd", use_dictionary=False)
-    pq.write_table(rows, fine, compression="zstd", use_dictionary=False, row_group_size=500)
-    for content, refusal in (
-        (bomb.getvalue(), "smaller row groups"),
-        (b"PAR1" * 9, "not a Parquet file"),
-        (fine.getvalue(), ""),
-    ):
-        assert len(content) < 1 << 18
-        upload = folder.begin("rows.parquet")
-        upload.write(content)
-        if refusal:
-            with pytest.raises(ConfigError, match=refusal):
-                upload.finish()
-            upload.abandon()
-            assert list((tmp_path / "data").iterdir()) == []
-        else:
-            upload.finish()
-    assert [each["name"] for each in folder.files()] == ["rows.parquet"]
-
-
 def test_forms_that_are_none_are_refused_in_short(office: Consoles) -> None:
     ada = office.sign_in("north")
     kind = {"Content-Type": f"multipart/form-data; boundary={BOUNDARY}"}
@@ -297,61 +66,6 @@ def test_forms_that_are_none_are_refused_in_short(office: Consoles) -> None:
 
 
 # -- the choice of a source ----------------------------------------------------------------------------------------------
-
-
-FILES = ("../site.toml", "/etc/passwd", "link.csv", "folder.csv", ".hidden.csv", "absent.csv", "")
-OTHERS = (
-    "duckdb:../../rows.duckdb",
-    "duckdb:rows.csv",
-    "/etc/passwd",
-    "http://127.0.0.1:1/x.csv",
-    "postgres://evil/db",
-    "sc://x:1",
-)
-
-
-def test_a_source_is_a_file_of_the_data_folder_or_a_listed_server(office: Consoles, tmp_path: Path) -> None:
-    data = folder_of(office) / "data"
-    data.mkdir()
-    outside = tmp_path / "outside.csv"
-    outside.write_bytes(CSV)
-    (data / "link.csv").symlink_to(outside)
-    (data / "folder.csv").mkdir()
-    (data / ".hidden.csv").write_bytes(CSV)
-    ada = office.sign_in("north")
-    assert "link.csv" not in office.ask("north", "GET", "/table", headers=ada, token=False).text
-    before = (folder_of(office) / "site.toml").read_bytes()
-    for source in (*(f"file:{name}" for name in FILES), *OTHERS):
-        for path in ("/table/columns", "/table/preview", "/table/check", "/table"):
-            assert ask(office, ada, path, source=source, table="visits", **{"show-0": "colour"}).status == 400, source
-        for path in ("/api/table/columns", "/api/table"):
-            assert office.ask("north", "POST", path, {"source": source, "table": "visits"}).status == 400, source
-    assert (folder_of(office) / "site.toml").read_bytes() == before
-
-
-def test_a_database_is_named_by_listed_server_and_its_password_by_a_file_in_secrets(office: Consoles) -> None:
-    secrets = folder_of(office) / "secrets"
-    secrets.mkdir()
-    (secrets / "db.password").write_text("s3cret-pa55")
-    ada = office.sign_in("north")
-    named = {"source": "postgres", "database": "ward", "user": "reader", "table": "visits", "password": "db.password"}
-    elsewhere = ask(office, ada, "/table/columns", server="169.254.169.254:80", **named)
-    assert (elsewhere.status, "not one that this site may be connected to" in elsewhere.text) == (400, True)
-    configure(office, databases=["127.0.0.1:1"])
-    for wrong in (
-        {"server": "127.0.0.1:2"},
-        {"server": "evil@127.0.0.1:1"},
-        {"user": "a:b@evil"},
-        {"database": "ward?host=evil"},
-        {"table": "x; drop table y"},
-        {"password": "../keys/sign.key"},
-        {"password": "../site.toml"},
-    ):
-        assert ask(office, ada, "/table/columns", **{**named, "server": "127.0.0.1:1", **wrong}).status == 400
-    refused = ask(office, ada, "/table/columns", server="127.0.0.1:1", **named)  # listed, and nobody listens there
-    assert refused.status == 400
-    assert "cannot be opened" in refused.text or "needs an extra" in refused.text
-    assert "s3cret" not in refused.text
 
 
 def test_what_staff_type_cannot_reach_files_and_variables_through_site_toml(office: Consoles) -> None:
@@ -486,14 +200,6 @@ def test_a_duckdb_file_of_the_data_folder_is_compared_checked_and_saved_by_progr
     assert office.office.agents["north"].home.tables.check(study, "north")["rows"] == 20
 
 
-def test_markers_marks_and_maps_leave_the_digest_of_the_rows_as_it_is(tmp_path: Path) -> None:
-    """Otherwise the same rows, read in another way, could pass for another table in exact sums."""
-    (tmp_path / "rows.csv").write_text("y;job;pay\nno;?;1.234,5\nyes;cook;12\n")
-    readings = [Rows("rows.csv"), Rows("rows.csv", missing=("?", "12")), Rows("rows.csv", decimal=",", thousands=".")]
-    readings.append(Rows("rows.csv", map={"job": {"from": "job", "values": {"?": "cook"}}}))
-    assert len({Tables(tmp_path, rows).digest(b"k" * 32) for rows in readings}) == 1
-
-
 def test_a_listed_postgresql_server_is_brought_in_with_its_password_by_reference(office: Consoles) -> None:
     psycopg = pytest.importorskip("psycopg", reason="the postgres extra is not installed")
     study = office.office.net.make_study(BOOK, title="Base", privacy=Privacy(epsilon=1.0), deadlines=QUICK)
@@ -527,15 +233,6 @@ def test_a_listed_postgresql_server_is_brought_in_with_its_password_by_reference
         assert f"postgres://{server}/postgres" in page
         assert "s3cret-pa55" not in text + page + shown.text
         assert office.office.agents["north"].home.tables.check(study, "north")["ok"]
-
-
-@pytest.mark.parametrize("password", ["plain", "with/slash", "with@sign", "w?h#ash", "${env:SECRET_OF_TEST}"])
-def test_the_page_shows_a_database_without_its_password(tmp_path: Path, password: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SECRET_OF_TEST", "plain")
-    home, _ = SiteFolder.create(tmp_path / "north", "north", config=SiteConfig(rows=Rows("data/rows.csv")))
-    source = f"postgres://ada:{password}@db.example:5432/ward#visits"
-    change_settings(home.folder, {"rows.source": source}, version_of(home.folder))
-    assert describe_source(home) == "postgres://db.example:5432/ward"
 
 
 def test_a_table_of_eight_hundred_columns_makes_a_page_in_proportion_whose_form_is_taken(office: Consoles) -> None:

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from blindbayes.crypto.bit_planes import to_planes, to_rows
 from blindbayes.crypto.psi.oprf import WIDTH, Asker, Owner, codewords, hashed
 from blindbayes.errors import LocalProtocolError, PeerProtocolError
 from support.two_party import coins
@@ -40,14 +39,6 @@ def test_what_is_sent_does_not_repeat_and_does_not_show_the_item():
     assert not np.intersect1d(first.ask(items)[0], second.ask(items)[0]).size
     sent = first.ask(items)[0]
     assert len(np.unique(sent)) == len(sent)
-
-
-def test_planes_and_rows_are_inverse():
-    rows = coins("rows").words(8 * 128).reshape(128, 8)
-    planes = to_planes(rows)
-    assert np.array_equal(to_rows(planes), rows)
-    bits = np.unpackbits(rows.view(np.uint8).reshape(128, 64), axis=1, bitorder="little")
-    assert np.array_equal(np.unpackbits(planes, axis=1, bitorder="little"), bits.T)
 
 
 def test_codewords_are_far_apart():

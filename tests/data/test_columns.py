@@ -14,7 +14,6 @@ import pytest
 
 from blindbayes.codebook import Categorical, Codebook, Numeric
 from blindbayes.data.columns import open_columns
-from blindbayes.data.values import as_numpy
 from blindbayes.errors import DataError
 
 BOOK = Codebook("class", ("a", "b"), (Categorical("colour", ("red", "blue")), Numeric("age", 0, 120)))
@@ -60,20 +59,3 @@ def test_clean_columns_are_read_without_the_libraries_that_load_for_a_second(tmp
     )
     done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
-
-
-@pytest.mark.parametrize(
-    "column",
-    [
-        pa.array([1, None, 3]),
-        pa.array([1, 2, 3])[1:],
-        pa.array([True, False])[1:],
-        pa.array([], pa.float64()),
-        pa.array([1.5, None, 2], pa.float32())[1:],
-        pa.nulls(2, pa.int8()),
-        pa.array([0, 2**64 - 1], pa.uint64()),
-    ],
-    ids=str,
-)
-def test_numbers_of_arrow_are_those_that_arrow_gives(column: pa.Array) -> None:
-    assert np.array_equal(as_numpy(column), column.to_numpy(zero_copy_only=False), equal_nan=True)

@@ -14,8 +14,7 @@ import pytest
 
 from blindbayes import Categorical, Codebook, Numeric
 from blindbayes.data import count_table, encode, encode_labels
-from blindbayes.data.files import BATCH, parquet_batches
-from blindbayes.data.grouping import distinct
+from blindbayes.data.files import BATCH
 from blindbayes.errors import DataError
 from blindbayes.statistics import Layout, Statistics, count_block
 from support.databases import Engines
@@ -105,15 +104,6 @@ def test_misfits_are_counted_by_rows_and_not_by_values() -> None:
     assert encode_labels(["a", "a"], book, rows=np.array([3, 4])).tolist() == [0, 0]
 
 
-def test_texts_of_few_values_come_as_dictionaries_and_others_as_texts(tmp_path: Path) -> None:
-    few, many = ["u", "v"] * 100_000, [f"{at:0100}" for at in range(200_000)]
-    pq.write_table(pa.table({"few": few, "many": many}), tmp_path / "t.parquet")
-    batch = next(parquet_batches(str(tmp_path / "t.parquet"), ["few", "many"], {"few", "many"}))
-    assert pa.types.is_dictionary(batch.column("few").type)
-    assert batch.column("many").type == pa.string()
-    assert distinct(batch.column("many"), often=False) is None
-
-
 # -- the grid --------------------------------------------------------------------------------------------------------------
 
 GRIDS = [
@@ -161,17 +151,3 @@ def test_sums_are_exact_beyond_64_bits(engine: str, tmp_path: Path, request: Any
 
 
 # -- memory ----------------------------------------------------------------------------------------------------------------
-
-
-def test_memory_does_not_grow_with_the_row_groups_of_a_file(tmp_path: Path) -> None:
-    """By default Arrow reads all row groups ahead: 48 MB more at 10^7 rows than at 10^6."""
-    generator = np.random.default_rng(7)
-    schema = pa.schema([("x", pa.float64())])
-    with pq.ParquetWriter(tmp_path / "t.parquet", schema) as writer:
-        for _ in range(40):
-            writer.write_table(pa.table({"x": generator.integers(0, 20_000, BATCH) / 100}, schema))
-    before, held = pa.total_allocated_bytes(), []
-    for batch in parquet_batches(str(tmp_path / "t.parquet"), ["x"]):
-        held.append(pa.total_allocated_bytes() - before)
-        del batch
-    assert max(held) < 1 << 22 < (tmp_path / "t.parquet").stat().st_size

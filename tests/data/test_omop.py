@@ -13,7 +13,6 @@ import pytest
 
 from blindbayes import Categorical, Codebook, NaiveBayes, Numeric, RowStudy, count_table
 from blindbayes.codebook import IdPart, IdRecipe
-from blindbayes.codebook.omop import OmopColumn
 from blindbayes.data import check
 from blindbayes.data.omop import Cdm, open_omop
 from blindbayes.data.sources import connect_database
@@ -460,17 +459,6 @@ LAST = {"take": "last", "domain": "measurement", "concepts": [1], "unit": 4, "da
 def test_a_declaration_that_makes_no_sense_is_refused(change: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         Codebook.from_dict({**BOOK.to_dict(), "omop": {**OMOP, "columns": [*OMOP["columns"], change]}})
-
-
-@pytest.mark.parametrize("wrong", ["half", [1.0], [float("nan"), 0.0], object()])
-def test_a_conversion_of_another_type_is_a_typed_error_in_python(wrong: Any) -> None:
-    with pytest.raises(ConfigError, match="factor and offset"):
-        OmopColumn("x", "last", "measurement", (1,), days=(0, 1), unit=4, convert={"5": wrong})
-
-
-def test_an_offset_of_zero_is_the_factor_alone() -> None:
-    given = OmopColumn("x", "last", "measurement", (1,), days=(0, 1), unit=4, convert={"5": (0.5, 0.0), "6": (1, 2)})
-    assert given.convert == {"5": 0.5, "6": (1.0, 2.0)}
 
 
 def test_every_column_of_the_codebook_is_declared() -> None:

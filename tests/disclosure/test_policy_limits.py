@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from blindbayes.agent.approvals.summary import approval_of, require_study
+from blindbayes.agent.approvals.summary import require_study
 from blindbayes.codebook import Categorical, Codebook
-from blindbayes.disclosure.audit_log import AuditLog
-from blindbayes.disclosure.checks import one_set, require_all
+from blindbayes.disclosure.checks import require_all
 from blindbayes.disclosure.policy import DEFAULT_PROTOCOLS, Policy, require_allowed, require_rate, require_rows
 from blindbayes.disclosure.value import Answers, Disclosure, RowSum, SumForm
-from blindbayes.errors import LedgerError, PrivacyError
-from blindbayes.io.chain import GENESIS
+from blindbayes.errors import PrivacyError
 from blindbayes.study.file import Limits, Party, Privacy, StudyFile
 from blindbayes.study.tasks import registry as tasks
 from blindbayes.testing.loopback import make_study_file, open_policy
@@ -77,40 +74,6 @@ def test_too_few_rows_and_too_many_runs_are_refused() -> None:
         require_rate(open_policy(max_runs_per_day=2), [99_000.0, 900_000.0], 100_000.0)  # a clock that was set back
 
 
-def test_the_audit_log_chains_and_notices_every_change(tmp_path: Path) -> None:
-    log = AuditLog(tmp_path / "audit.log")
-    assert log.head == GENESIS
-    heads = [log.append("approved", study="ab"), log.append("joined", run="r1"), log.append("ended", run="r1", code=0)]
-    assert log.head == heads[-1]
-    assert [entry["event"] for entry in log.entries()] == ["approved", "joined", "ended"]
-    assert log.verify(must_hold=heads[1]) == 3
-    lines = log.path.read_text().splitlines()
-    for damaged in (
-        [lines[0], lines[2]],
-        [lines[1], lines[0], lines[2]],
-        [lines[0].replace("approved", "refused!"), *lines[1:]],
-        [json.dumps({**json.loads(lines[0]), "hash": "00"}), *lines[1:]],
-        ["nonsense", *lines[1:]],
-    ):
-        log.path.write_text("\n".join(damaged) + "\n")
-        with pytest.raises(LedgerError):
-            log.verify()
-    log.path.write_text("\n".join(lines[:2]) + "\n")
-    assert log.verify() == 2
-    with pytest.raises(LedgerError, match="cut or replaced"):
-        log.verify(must_hold=heads[2])  # another site has seen more
-
-
-def test_a_torn_line_of_the_audit_log_is_recorded_and_does_not_count(tmp_path: Path) -> None:
-    log = AuditLog(tmp_path / "audit.log")
-    log.append("approved", study="ab")
-    with log.path.open("ab") as file:
-        file.write(b'{"number": 1, "ev')
-    log.append("joined", run="r1")
-    assert [entry["event"] for entry in log.entries()] == ["approved", "torn", "joined"]
-    assert log.verify() == 3
-
-
 def test_a_new_site_allows_the_protocols_of_the_core_that_protect_and_run_between_sites() -> None:
     assert tuple(name for name in tasks.own_names() if not tasks.task_class(name).restricted) == DEFAULT_PROTOCOLS
 
@@ -121,12 +84,6 @@ def test_an_exact_sum_of_two_sites_is_refused_whatever_the_policy_asks_for() -> 
         require_allowed(policy, replace(shown, row_sum=RowSum(SumForm.EXACT, 2)))
     require_allowed(policy, replace(shown, row_sum=RowSum(SumForm.NOISY, 2), epsilon=1.0))
     require_allowed(policy, replace(shown, row_sum=RowSum(SumForm.EXACT, 3)))
-
-
-def test_the_approval_page_states_the_checks_before_every_run() -> None:
-    shown = approval_of(study()).to_dict()["checks"]
-    assert one_set.sentence in shown
-    assert one_set.sentence not in approval_of(study(privacy=Privacy(epsilon=1.0))).to_dict()["checks"]
 
 
 def test_limits_are_checked_again_when_a_run_computes(tmp_path: Path) -> None:

@@ -16,7 +16,6 @@ from blindbayes.cli import root
 from blindbayes.dp.accounting.statement import code_digest
 from blindbayes.io.files import read_folder
 from blindbayes.report.checksums import verify_files
-from blindbayes.report.cover_sheet import Cover
 from blindbayes.report.page import model_page
 from blindbayes.report.plots import evidence_plot
 from blindbayes.report.weight_of_evidence import information, weights
@@ -109,14 +108,6 @@ def test_a_folder_that_cannot_be_written_costs_no_budget(place: Path) -> None:
         result = CliRunner().invoke(root, given)
         assert isinstance(result.exception, ConfigError), wrong
     assert Ledger(place / "ledger.jsonl").balance().left == before
-
-
-def test_a_cover_refuses_what_it_does_not_know() -> None:
-    for text in (b"titel = 'x'", b"title = 3", b"title = 'x'\n[officer]\nlawful = 'y'", b"officer = 'x'"):
-        with pytest.raises(ConfigError):
-            Cover.from_toml(text, "cover.toml", title="t")
-    with pytest.raises(ConfigError, match="title"):
-        Cover.from_toml(b"", "")
 
 
 def test_a_model_file_and_a_folder_are_shown_and_explained(place: Path, tmp_path: Path) -> None:

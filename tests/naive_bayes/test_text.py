@@ -13,18 +13,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import scipy.sparse as sp
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.naive_bayes import BernoulliNB, ComplementNB, MultinomialNB
 from sklearn.pipeline import make_pipeline
 
 from blindbayes import Categorical, Codebook, ConfigError, DataError, NaiveBayes, Numeric, RowStudy, Text, load
-from blindbayes.data.bag_of_words import read_matrix
 from blindbayes.data.infer import draft_codebook
 from blindbayes.naive_bayes.export.onnx import to_onnx
-from blindbayes.statistics import Layout, Statistics
-from blindbayes.statistics.feasible import require_feasible
 from support.studies import make_study
 
 WORDS = ("free", "offer", "meeting", "minutes", "win", "café", "the")
@@ -85,13 +80,6 @@ def test_every_form_of_matrix_counts_alike(form: Any) -> None:
     labels = np.array(["ham", "spam"])[y]
     made = X.toarray() if form is np.asarray else form(X)
     assert NaiveBayes(book()).fit(made, labels).statistics_ == NaiveBayes(book()).fit(X, labels).statistics_
-
-
-def test_duplicate_entries_add_up_and_the_callers_matrix_stays_as_it_is() -> None:
-    made = sp.csr_array((np.array([1, 2, 5]), np.array([3, 3, 0]), np.array([0, 3])), shape=(1, 7))
-    bags = read_matrix(made, Text("body", WORDS))
-    assert (bags.words.tolist(), bags.times.tolist()) == ([0, 3], [5, 3])
-    assert made.nnz == 3
 
 
 def test_without_a_codebook_the_error_says_how_to_write_one() -> None:
@@ -175,36 +163,6 @@ def test_a_missing_document_is_an_error_unless_it_is_optional() -> None:
     np.testing.assert_allclose(missing[0], model.class_log_prior_)
 
 
-@settings(max_examples=60, deadline=None)
-@given(
-    documents=st.lists(st.lists(st.integers(0, 6), max_size=12), min_size=1, max_size=6),
-    most=st.integers(1, 9),
-    once=st.booleans(),
-)
-def test_a_long_document_is_clipped_by_itself_and_never_beyond_the_bound(
-    documents: list[list[int]], most: int, once: bool
-) -> None:
-    feature = Text("body", WORDS, max_words=most, model="bernoulli" if once else "multinomial")
-    dense = np.array([np.bincount(document, minlength=7) if document else np.zeros(7, int) for document in documents])
-    together = read_matrix(dense, feature).counting(feature)
-    for row, whole in enumerate(dense):
-        alone = read_matrix(whole[None], feature).counting(feature)
-        part = together[row : row + 1]
-        assert (part.words.tolist(), part.times.tolist()) == (alone.words.tolist(), alone.times.tolist())
-        kept = np.bincount(alone.words, alone.times, minlength=7)
-        limit = np.minimum(whole, 1) if once else whole
-        assert (kept <= limit).all()
-        assert kept.sum() == min(most, limit.sum())
-
-
-def test_no_word_is_always_the_one_to_go() -> None:
-    feature = Text("body", tuple(f"w{at}" for at in range(50)), max_words=10)
-    rng = np.random.default_rng(5)
-    bags = read_matrix(rng.integers(1, 4, (400, 50)), feature).counting(feature)
-    kept = np.bincount(bags.words, minlength=50)
-    assert kept.min() > 0.1 * kept.mean()
-
-
 def test_words_go_to_the_same_bucket_everywhere() -> None:
     """The rule of `data.words`, by hand: a site in another language can follow it."""
     from hashlib import blake2b
@@ -240,30 +198,6 @@ def test_text_stands_beside_other_features() -> None:
     np.testing.assert_allclose(both.predict_joint_log_proba(X), expected - both.class_log_prior_, rtol=1e-12)
     told = both.explain(X)
     np.testing.assert_allclose(told.terms.sum(axis=1), both.predict_joint_log_proba(X), rtol=1e-12)
-
-
-@pytest.mark.parametrize(
-    ("change", "rule"),
-    [
-        (lambda table: table.__setitem__((0, 0), -1), "does not fit the documents"),
-        (lambda table: table.__setitem__((0, 0), 99), "does not fit the documents"),
-    ],
-)
-def test_statistics_that_no_documents_have_are_refused(change: Any, rule: str) -> None:
-    model = NaiveBayes(book("bernoulli")).fit(pd.DataFrame({"body": MAILS, "class": LABELS}))
-    vector = model.statistics_.vector.copy()
-    change(vector[2:].reshape(2, 7))
-    with pytest.raises(DataError, match=rule):
-        require_feasible(Statistics(Layout(book("bernoulli")), vector))
-    require_feasible(model.statistics_)
-
-
-def test_more_words_than_documents_can_have_are_refused() -> None:
-    codebook = book(max_words=3)
-    vector = np.zeros(Layout(codebook).size, dtype=np.int64)
-    vector[0], vector[2:5] = 1, (2, 1, 1)
-    with pytest.raises(DataError, match="more words than"):
-        require_feasible(Statistics(Layout(codebook), vector))
 
 
 @pytest.mark.parametrize(

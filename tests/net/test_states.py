@@ -12,7 +12,6 @@ import pytest
 
 from blindbayes.crypto.coins import Coins
 from blindbayes.errors import LocalProtocolError, RunStopped
-from blindbayes.net.link import Link
 from blindbayes.net.states import (
     DRIVER,
     JOURNALLED,
@@ -152,18 +151,5 @@ def test_a_stop_in_every_phase_ends_in_failed(tmp_path: Path) -> None:
             assert site.driver.phase is Phase.FAILED
             assert [link._abort_due for link in site.links.values()] == [(RunStopped.code, 0)]
             site.journal.close()
-
-    bounded(test)
-
-
-def test_a_failed_link_stays_failed_for_its_first_reason(tmp_path: Path) -> None:
-    async def test() -> None:
-        site = Site(Mesh(tmp_path, NAMES), "north", rounds)
-        link: Link = site.links["south"]
-        link.refuse("speaks another version")
-        assert (link.peer, str(link.failure)) == (Peer.FAILED, "south: speaks another version")
-        link.refuse("again")
-        assert str(link.failure) == "south: speaks another version"
-        site.journal.close()
 
     bounded(test)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
 import itertools
 from collections.abc import Callable
 from pathlib import Path
@@ -19,32 +17,12 @@ from blindbayes.data import encode
 from blindbayes.errors import ConfigError
 from blindbayes.protocols import registry
 from blindbayes.protocols.core import Done
-from blindbayes.protocols.formula import value_of
 from blindbayes.protocols.memory import local_runs
 from blindbayes.statistics import CodedRows, Layout, Statistics, count_block
 from blindbayes.wire.transcript import Keep
+from support.protocols import READY, SMALL, small_vectors
 from support.replay import replay
-from support.sums import costs, names, pooled, random_vectors, run_sum
-
-PROTOCOLS = [name for name, module in registry.known().items() if importlib.util.find_spec(module) is not None]
-
-
-def is_ready(name: str) -> bool:
-    return hasattr(importlib.import_module(registry.known()[name]), "PROTOCOL")
-
-
-READY = [name for name in PROTOCOLS if is_ready(name)]
-SMALL = 2**20  # counts, for the protocols that pack
-
-
-def small_vectors(parties: tuple[str, ...], length: int) -> dict[str, np.ndarray]:
-    """Signed integers within +-1000, as words; protocols that work on integers need a bound."""
-    drawn = random_vectors(parties, length)
-    return {name: ((words % 2001).astype(np.int64) - 1000).view(np.uint64) for name, words in drawn.items()}
-
-
-def test_every_registered_protocol_is_here() -> None:
-    assert set(READY) == set(registry.known())
+from support.sums import costs, names, pooled, run_sum
 
 
 @pytest.mark.parametrize("parties", [2, 3, 5, 20])
@@ -113,18 +91,6 @@ def test_a_role_fed_the_same_messages_sends_the_same(protocol: str) -> None:
         assert tuple(again.opened) == first.opened[name]
 
 
-@pytest.mark.parametrize("protocol", READY)
-def test_an_unknown_option_is_refused(protocol: str) -> None:
-    with pytest.raises(ConfigError, match="no_such"):
-        run_sum(protocol, small_vectors(names(3), 2), bound=SMALL, options={"no_such": 1})
-
-
-def test_a_formula_takes_arithmetic_only() -> None:
-    spec = {"rounds": "__import__('os')", "messages": "1"}
-    with pytest.raises(ConfigError):
-        costs(spec, 3, 1)
-
-
 Tables = Callable[[str], tuple[Layout, CodedRows]]
 
 
@@ -174,30 +140,3 @@ def test_split_tables_give_the_pooled_statistics(protocol: str, name: str, parti
     outcome = run_sum(protocol, vectors, bound=bound, options=options)
     learner = registry.load(protocol).learners(registry.SumSetup(names(parties), layout.word_count, bound=bound))[0]
     assert Statistics.from_words(layout, outcome.outputs[learner].words) == count_block(layout, block)
-
-
-@pytest.mark.parametrize(
-    ("protocol", "parties", "length", "quorum", "options"),
-    [
-        *((protocol, parties, length, None, {}) for protocol in READY for parties, length in ((3, 1), (5, 300))),
-        ("masked_sum", 20, 6, 14, {}),
-        ("masked_sum", 70, 6, 60, {}),
-        ("ring_sum", 9, 100, None, {"rings": 4}),
-        ("oblivious_sum", 5, 40, 4, {}),
-        ("oblivious_sum", 5, 40, 4, {"scheme": "joye_libert"}),
-        ("oblivious_sum", 5, 40, None, {"keys": "dealer"}),
-        pytest.param("oblivious_sum", 20, 40, 14, {}, marks=pytest.mark.slow),
-        pytest.param("chain_sum", 20, 300, None, {}, marks=pytest.mark.slow),
-    ],
-)
-def test_an_honest_role_says_no_more_than_a_link_lets_through(
-    protocol: str, parties: int, length: int, quorum: int | None, options: dict[str, Any]
-) -> None:
-    """A site ends a run in which a peer sends more than `bytes_per_link`; honest ones stay below half of it."""
-    sites = names(parties)
-    outcome = run_sum(protocol, small_vectors(sites, length), bound=SMALL, quorum=quorum, options=options)
-    said: dict[tuple[str, str], int] = {}
-    for entry in outcome.transcript.entries:
-        said[entry.sender, entry.to] = said.get((entry.sender, entry.to), 0) + entry.size
-    most = value_of(registry.spec(protocol)["bytes_per_link"], {"n": parties, "words": length})
-    assert 2 * max(said.values()) <= most

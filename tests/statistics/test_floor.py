@@ -125,21 +125,6 @@ def test_no_cell_of_a_whole_table_is_determined():
             assert len(set(column)) > 1 or column[0] == 0 or column[0] >= floor
 
 
-def test_linear_programming_finds_the_bounds_that_enumeration_finds():
-    statistics = toy(BOOK, (2, 30, 1), (0, 20, 9))
-    table = floored(statistics, 5)
-    found = {each.cells: (each.low, each.high) for each in recompute(table)}
-    assert found == {((0, 0),): (0, 4), ((0, 2),): (0, 4), ((0, 1),): (25, 32)}
-    assert not any(each.is_determined for each in recompute(table))
-
-
-def test_linear_programming_sees_a_cell_that_a_wrong_release_determines():
-    table = floored(toy(BOOK, (2, 30, 1), (0, 20, 9)), 5)
-    margin = table.margins[0, "f"]
-    margin.pool, margin.small, margin.values = [0], [0], {1: 30, 2: 1}
-    assert [each.low for each in recompute(table) if each.is_determined] == [2]
-
-
 RICH = Codebook(
     target="y",
     classes=("a", "b", "c"),

@@ -6,10 +6,7 @@ from typing import Any
 
 import pytest
 
-from blindbayes import Estimation
 from blindbayes.errors import ConfigError, PrivacyError
-from blindbayes.study import ColumnStudy, JoinStudy, RowStudy
-from blindbayes.study.fields import Limits, Privacy
 from support.sites import BOOK
 from support.studies import make_study
 
@@ -66,62 +63,3 @@ JOIN = {"kind": "join", "key": "id"}
 def test_nonsense_and_what_does_not_apply_is_refused_when_the_study_is_made(given: dict[str, Any], told: str) -> None:
     with pytest.raises((ConfigError, PrivacyError), match=told):
         make_study(BOOK, **given)
-
-
-def test_a_setting_of_another_kind_is_refused_by_python() -> None:
-    for kind, settings in ((RowStudy, ("key", "reveal_to", "duplicates")), (ColumnStudy, ("key", "duplicates"))):
-        for name in settings:
-            with pytest.raises(TypeError, match=name):
-                kind(BOOK, **{name: "id"})
-
-
-def test_the_signature_of_a_study_is_complete() -> None:
-    import inspect
-
-    common = ["codebook", "protocol", "options", "privacy", "limits", "estimation"]
-    for kind, own in ((RowStudy, []), (ColumnStudy, ["reveal_to"]), (JoinStudy, ["reveal_to", "key", "duplicates"])):
-        parameters = inspect.signature(kind).parameters
-        assert [*parameters] == [*common, *own]
-        assert all(each.kind is each.KEYWORD_ONLY for name, each in parameters.items() if name != "codebook")
-        assert not hasattr(kind, "contribution")
-    for runs in (RowStudy.simulate, RowStudy.evaluate, RowStudy.cross_validate):
-        parameters = inspect.signature(runs).parameters
-        assert {"ledgers", "policies", "coins", "keep"} < {*parameters}
-        assert not any(each.kind is each.VAR_KEYWORD for each in parameters.values())
-
-
-def test_groups_are_checked_when_they_are_made() -> None:
-    for make in (
-        lambda: Privacy(epsilon=-1),
-        lambda: Privacy(delta=1e-9),
-        lambda: Limits(quorum=0),
-        lambda: Estimation(alpha=0),
-    ):
-        with pytest.raises((ConfigError, PrivacyError)):
-            make()
-    for name in ("privacy", "limits", "estimation"):
-        with pytest.raises(ConfigError, match=f"{name} must be a blindbayes"):
-            RowStudy(BOOK, **{name: {}})
-    with pytest.raises(ConfigError, match="name of a protocol"):
-        RowStudy(BOOK, protocol=3)
-
-
-def test_a_study_does_not_change_once_it_is_made() -> None:
-    study = RowStudy(BOOK, privacy=Privacy(epsilon=1.0))
-    with pytest.raises(AttributeError):
-        study.privacy = Privacy()
-    with pytest.raises(AttributeError):
-        study.privacy.epsilon = 9.0
-    assert study.replace(privacy=Privacy(epsilon=9.0)).privacy.epsilon == 9.0
-    assert study.privacy.epsilon == 1.0
-    with pytest.raises(PrivacyError, match="delta"):
-        study.replace(privacy=Privacy(epsilon=1.0, delta=0.5))
-
-
-def test_whole_numbers_and_floats_have_one_hash() -> None:
-    typed = RowStudy(BOOK, privacy=Privacy(epsilon=1, delta=1e-9), limits=Limits(min_parties=4), estimation=Estimation(alpha=2))
-    same = RowStudy(
-        BOOK, privacy=Privacy(epsilon=1.0, delta=1e-9), limits=Limits(min_parties=4), estimation=Estimation(alpha=2.0)
-    )
-    assert typed.sha256 == same.sha256
-    assert typed == same

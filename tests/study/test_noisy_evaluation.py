@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import json
 from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from blindbayes import Codebook, Estimation, Privacy, RowStudy, load
+from blindbayes import Codebook, Estimation, Privacy, RowStudy
 from blindbayes.codebook import Categorical, Numeric
 from blindbayes.crypto.coins import Coins
 from blindbayes.disclosure.plain import plain_words
 from blindbayes.dp.accounting.ledger import Ledger
 from blindbayes.dp.distributed.noise_shares import PrivacyUnit
-from blindbayes.dp.distributed.noisy_evaluation import NoisyEvaluation, possible
+from blindbayes.dp.distributed.noisy_evaluation import NoisyEvaluation
 from blindbayes.dp.distributed.whole_noise import WholeNoise
 from blindbayes.errors import DataError, PrivacyError
 from blindbayes.statistics.evaluation import Evaluation
@@ -126,50 +125,12 @@ def test_intervals_contain_the_exact_figure_in_nine_of_ten_releases_and_those_of
     assert not covers(half, narrow)
 
 
-def test_counts_after_noise_are_those_of_rows() -> None:
-    generator = np.random.default_rng(1)
-    for classes in (("a", "b"), ("a", "b", "c", "d")):
-        noisy = generator.normal(3, 20, Evaluation.size(len(classes), 8))
-        assert possible(classes, 8, noisy).rows >= 0  # from_vector refuses what contradicts itself
-    exact = np.arange(16, dtype=np.float64)
-    assert np.array_equal(possible(("a", "b"), 8, exact).vector, exact)
-
-
 def test_a_total_far_outside_what_noise_explains_is_refused() -> None:
     planned = plan_of(BOOK, 1)
     total = np.zeros(20, np.int64)
     total[3] = -(10**6)
     with pytest.raises(DataError, match="noise explains"):
         planned.open(total, 2)
-
-
-def test_the_recalibrated_model_names_its_parent_and_fits_better(tmp_path: Path) -> None:
-    import hashlib
-
-    study = RowStudy(BOOK, estimation=Estimation(held_out=0.5))
-    trained = study.simulate(TABLES)
-    result = study.evaluate(trained, TABLES)
-    folder = result.save(tmp_path / "evaluation")
-    trained.save(tmp_path / "training")
-    model = load(folder / "recalibrated.json")
-    parent = hashlib.sha256((tmp_path / "training" / "model.json").read_bytes()).hexdigest()
-    assert model.parent_ == parent
-    again = study.evaluate(model, TABLES)
-    for label in BOOK.classes:
-        assert again.evaluation.calibration_error(label).low <= result.evaluation.calibration_error(label).value
-
-
-def test_a_recalibrated_model_does_not_repeat_the_statement_of_its_parent(tmp_path: Path) -> None:
-    study = RowStudy(BOOK, privacy=Privacy(epsilon=2.0), estimation=Estimation(held_out=0.5))
-    trained = study.simulate(TABLES)
-    trained.save(tmp_path / "training")
-    folder = study.evaluate(trained, TABLES).save(tmp_path / "evaluation")
-    own, parent = (
-        json.loads(path.read_text()) for path in (folder / "recalibrated.json", tmp_path / "training" / "model.json")
-    )
-    assert parent["privacy"]["statement"]["epsilon"] == 2.0
-    assert own["privacy"] is None
-    load(folder / "recalibrated.json")
 
 
 def asked_of(study: RowStudy) -> tuple[Sum, list[str]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import jsonschema
@@ -13,11 +12,9 @@ import pytest
 
 from blindbayes import Estimation, Limits, NaiveBayes, Privacy, PrivateNaiveBayes, RowStudy
 from blindbayes.codebook import Categorical, Codebook, Numeric
-from blindbayes.data.table import count_table
 from blindbayes.disclosure.policy import Policy, require_checked
 from blindbayes.errors import PrivacyError
-from blindbayes.report.output_check import OutputRule, check_dominance, check_floor, schema, worst
-from blindbayes.statistics import Statistics
+from blindbayes.report.output_check import schema
 
 BOOK = Codebook("y", ("a", "b"), (Categorical("f", ("u", "v", "w")), Numeric("x", 0, 100)), max_rows=10_000)
 
@@ -89,25 +86,3 @@ def test_a_policy_can_refuse_what_failed() -> None:
     require_checked(Policy(failed_outputs=False), "review")
     with pytest.raises(PrivacyError, match="failed_outputs"):
         require_checked(Policy(failed_outputs=False), "fail")
-
-
-def test_the_checks_of_statistics() -> None:
-    statistics = count_table(tables(rare=0)["north"], BOOK)
-    assert check_floor(statistics).result == "pass"
-    assert check_floor(count_table(tables()["north"], BOOK)).result == "fail"
-    feature = BOOK.feature("x")
-    assert isinstance(feature, Numeric)
-    assert check_dominance([]) is None
-    for values, total, result in ((100, 0, "pass"), (3, 0, "review"), (3, 3 * feature.code_low, "review"), (0, 0, "pass")):
-        found = check_dominance([(feature, values, total)])
-        assert isinstance(found, OutputRule)
-        assert found.result == result
-    assert worst(()) == "pass"
-    assert worst(("pass", "review")) == "review"
-    assert isinstance(statistics, Statistics)
-
-
-def test_the_published_schema_is_the_one_that_is_shipped() -> None:
-    published = Path(__file__).parents[2] / "docs" / "disclosure.schema.json"
-    assert json.loads(published.read_text()) == schema()
-    jsonschema.Draft202012Validator.check_schema(schema())

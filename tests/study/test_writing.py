@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import click
-import msgspec
 import pytest
 from click.testing import CliRunner, Result
 
@@ -213,9 +212,3 @@ def test_the_line_of_a_protocol_names_its_learners() -> None:
         assert ("every site learn" in line.lower()) == (set(NAMES) <= learners), name
         for role in learners - set(NAMES):
             assert f"the {role}" in line.lower(), name
-
-
-def test_no_option_is_described_twice() -> None:
-    for protocol in tasks.own_names():
-        params = tasks.task_class(protocol).params
-        assert len(msgspec.structs.fields(params)) == len(option_lines(params))
