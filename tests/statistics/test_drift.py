@@ -6,7 +6,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from blindbayes import NaiveBayes
+from blindbayes import NaiveBayes, PrivateNaiveBayes
+from blindbayes.datasets import hospitals
 from blindbayes.naive_bayes.drift import measure_drift
 from study.test_study_evaluation import BOOK, patients
 
@@ -40,3 +41,27 @@ def test_wrong_probabilities_ask_for_recalibration() -> None:
     assert drift.calibration_error > 0.05
     assert "etrain" in drift.sentence
     assert not drift.sentence.startswith("No need")
+
+
+HOSPITALS = hospitals(4000)
+
+
+ROWS = pd.concat([table.to_pandas() for table in HOSPITALS.tables.values()]).sample(frac=1, random_state=1)
+
+
+FIRST, SECOND = ROWS.iloc[:2000], ROWS.iloc[2000:]
+
+
+QUERIES = list(HOSPITALS.codebook.names)
+
+
+def private(rows: pd.DataFrame, epsilon: float) -> PrivateNaiveBayes:
+    return PrivateNaiveBayes(HOSPITALS.codebook, epsilon=epsilon).fit(rows[QUERIES], rows[HOSPITALS.codebook.target])
+
+
+@pytest.mark.parametrize("epsilon", [0.1, 0.2, 0.5, 1.0, 5.0])
+def test_the_noise_of_a_model_is_no_drift(epsilon: float) -> None:
+    for _ in range(5):
+        drift = measure_drift(private(FIRST, epsilon), SECOND)
+        assert not drift.sentence.startswith(("Retrain", "No need to retrain yet")), drift.sentence
+        assert set(drift.features) | set(drift.unknown) == set(QUERIES)

@@ -11,7 +11,7 @@ from sklearn import metrics
 from blindbayes.errors import ConfigError, DataError
 from blindbayes.protocols.link_bytes import hidden as link_limit
 from blindbayes.study.tasks.scoring import HiddenScoring, open_keyed
-from study.test_hidden_scoring import BOOK, draw, in_clear, make
+from study.simulation.test_hidden_scoring import BOOK, draw, in_clear, make
 
 TEST = draw(260, 150, seed=7, duplicates=3)
 
