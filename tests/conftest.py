@@ -1,6 +1,6 @@
 """What every test may ask for: the papers' datasets, and a missing tool that skips here and fails in CI.
 
-Temporary folders lie in memory where there is room; with TMPDIR=/tmp they lie on a disk.
+Temporary folders lie in memory where there is room; with PYTEST_DEBUG_TEMPROOT=/tmp they lie on a disk.
 
 `--tenth` keeps a tenth of the slow tests, another one every day, and those that are `daily`, and lets no further one begin
 after `--tenth-seconds`: so none of them rots, and `make test` stays short. BLINDBAYES_TENTH=0..9 names one.
@@ -22,7 +22,9 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from blindbayes.testing.loopback import Loopback
 from support import programs
+from support.forked import ForkedSite
 from support.memory import folder_in_memory
 from support.papers import offer_papers
 from support.reference import offer_reference
@@ -39,6 +41,7 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ["BLINDBAYES_DATA"] = str(beside)
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # every agent that a test starts would compile the package again
     sys.dont_write_bytecode = False
+    Loopback.site_type = ForkedSite
     offer_reference()
     offer_papers(Path(config.rootpath) / ".pytest_cache" / "papers")
     if place := folder_in_memory():

@@ -21,6 +21,7 @@ from blindbayes.datasets import hospitals
 from blindbayes.study.file import Deadlines
 from blindbayes.testing.loopback import Loopback
 from blindbayes_papers import declared
+from support.forked import new_interpreters
 from support.sites import BOOK, make_rows
 
 NAMES = ("north", "south", "west")
@@ -56,7 +57,7 @@ def test_three_processes_evaluate_the_model_that_they_trained(tmp_path: Path, mo
     (tmp_path / "hook").mkdir()
     (tmp_path / "hook" / "sitecustomize.py").write_text(WATCH)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path / "hook"), prepend=os.pathsep)
-    with Loopback(tmp_path / "sites", make_rows(tmp_path, NAMES, rows=120)) as net:
+    with new_interpreters(), Loopback(tmp_path / "sites", make_rows(tmp_path, NAMES, rows=120)) as net:
         study = net.make_study(BOOK, title="good?", estimation=Estimation(held_out=0.4), deadlines=UNHURRIED)
         path = tmp_path / "study.toml"
         path.write_text(study.to_toml())

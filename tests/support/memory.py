@@ -10,10 +10,10 @@ _ROOM = 2**31
 
 
 def folder_in_memory() -> str | None:
-    """The place for temporary folders in memory, if there is room, and unless TMPDIR names a place."""
+    """The place for temporary folders in memory, if there is room."""
     try:
         facts = os.statvfs(_MEMORY)
     except OSError:
         return None
     is_fit = facts.f_bavail * facts.f_frsize > _ROOM and not facts.f_flag & os.ST_NOEXEC and os.access(_MEMORY, os.W_OK)
-    return str(_MEMORY) if is_fit and "TMPDIR" not in os.environ else None
+    return str(_MEMORY) if is_fit else None

@@ -23,6 +23,8 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import pytest
 
+from blindbayes.testing.loopback import Loopback
+from support.forked import ForkedSite
 from support.memory import folder_in_memory
 from support.results import store
 from system.kills import Killer
@@ -81,6 +83,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=5000)
     parser.add_argument("--store", action="store_true", help="record the counts for docs/what-we-tried.md")
     options = parser.parse_args()
+    Loopback.site_type = ForkedSite
     with contextlib.redirect_stderr(Path(os.devnull).open("w")):  # events of the agents
         found = {"system": live(options.lists, options.seed, options.length)} if options.lists else {}
         if options.kills:

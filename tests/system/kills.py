@@ -1,8 +1,7 @@
 """kill -9 of agents that are real processes, at random moments of runs, and what must hold after each.
 
 A cycle: a run begins, one or two agents are killed in its midst, some again while they resume, all are started, the run ends.
-Agents are forked from a process that has imported everything (`support/forked.py`): an interpreter's start took nine tenths
-of a cycle.
+Agents are forked (`support/forked.py`): an interpreter's start took nine tenths of a cycle.
 """
 
 from __future__ import annotations
@@ -18,8 +17,7 @@ from typing import Any
 from blindbayes.agent.store.folder import SiteFolder
 from blindbayes.errors import ConfigError
 from blindbayes.study.file import Deadlines, Limits, Privacy, StudyFile
-from blindbayes.testing.loopback import LoopbackSite, open_policy
-from support.forked import ForkedLoopback
+from blindbayes.testing.loopback import Loopback, LoopbackSite, open_policy
 from support.sites import BOOK, make_rows
 
 NAMES = ("north", "south", "west")
@@ -38,7 +36,7 @@ class Killer:
         self.folder, self.rng, self.counts = folder, random.Random(seed), Counter[str]()
         folder.mkdir(parents=True)
         policy = open_policy(max_runs_per_day=1_000_000)
-        self.net = ForkedLoopback(folder / "sites", make_rows(folder, NAMES), policy=policy)
+        self.net = Loopback(folder / "sites", make_rows(folder, NAMES), policy=policy)
         for site in self.net.sites.values():
             site.home.ledger.set_budget(epsilon=1000, delta=0, reason="many runs")
         exact = self.net.make_study(BOOK, title="exact", deadlines=DEADLINES, limits=Limits(quorum=3))

@@ -14,7 +14,8 @@ import pytest
 
 from blindbayes.disclosure.charges import RunLedger
 from blindbayes.disclosure.history import History
-from support.forked import IMPORTED, ForkedLoopback
+from blindbayes.testing.loopback import Loopback
+from support.forked import IMPORTED
 from system.kills import Killer
 from system.world import Operation, World, drawn, smaller
 
@@ -81,7 +82,7 @@ def test_a_lost_charge_and_a_wrong_model_are_found(tmp_path: Path, monkeypatch: 
 
 def test_a_forked_agent_is_a_process_that_can_be_killed_and_stopped(tmp_path: Path) -> None:
     assert all(map(find_spec, IMPORTED))
-    site = ForkedLoopback(tmp_path / "net", {"north": None}).sites["north"]
+    site = Loopback(tmp_path / "net", {"north": None}).sites["north"]
     for number, code in ((signal.SIGKILL, -signal.SIGKILL), (signal.SIGTERM, 0)):
         site.start()
         process = site.process

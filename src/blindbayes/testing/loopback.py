@@ -106,11 +106,15 @@ class LoopbackSite:
             if name == signal.SIGKILL:
                 self._gone()
 
+    def terminate(self) -> None:
+        """Ask the process to end, also when it is stopped."""
+        self.kill(signal.SIGCONT)
+        self.kill(signal.SIGTERM)
+
     def stop(self) -> None:
         """Terminate the process, and kill it if it does not end."""
         if self.process is not None and self.process.poll() is None:
-            self.process.send_signal(signal.SIGCONT)
-            self.process.terminate()
+            self.terminate()
             try:
                 self.process.wait(5)
             except subprocess.TimeoutExpired:
@@ -182,6 +186,8 @@ class Loopback:
 
     def stop(self) -> None:
         """Stop all agents."""
+        for site in self.sites.values():
+            site.terminate()
         for site in self.sites.values():
             site.stop()
 
