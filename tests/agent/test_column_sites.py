@@ -167,9 +167,10 @@ def test_a_process_killed_in_a_prediction_goes_on_to_the_same_classes_and_pays_o
 def test_an_unapproved_study_gets_no_answer_and_the_asker_an_error(net: Loopback, split: Split) -> None:
     study = split.study(net, title="unapproved", deadlines=Deadlines(step=1, join=1, run=20))
     net.sites["hospital"].home.approvals.approve(study)
-    ended = net.run(study)
-    assert ended["hospital"]["error"] == PeerLost.__name__
-    assert ended["hospital"]["party"] == "insurer"
+    asker = net.sites["hospital"].operator
+    ended = asker.follow(asker.start("/runs", {"study": study.sha256}))
+    assert ended["error"] == PeerLost.__name__
+    assert ended["party"] == "insurer"
     assert {"study": study.sha256, "by": "hospital"} in net.sites["insurer"].operator.call("GET", "/status")["proposed"]
 
 

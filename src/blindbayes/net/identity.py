@@ -7,6 +7,7 @@ certificate is self-signed and never expires, since the clock is not trusted and
 from __future__ import annotations
 
 import datetime
+import functools
 import hashlib
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -246,9 +247,15 @@ class Identity:
 
 def read_card(path: Path) -> Card:
     try:
-        return Card.from_toml(read_limited(path))
+        return _verified(read_limited(path))
     except FileNotFoundError:
         raise ConfigError(f"{path.name} is missing") from None
+
+
+@functools.lru_cache(maxsize=512)
+def _verified(content: bytes) -> Card:
+    """Verify a card once: an agent reads those of its peers with every notice that arrives."""
+    return Card.from_toml(content)
 
 
 def pin(home: Path, card: Card, *, replace: bool = False) -> None:

@@ -219,18 +219,19 @@ class Loopback:
     def predict(
         self, study: StudyFile, model: str, batch: str, asked: Mapping[str, Mapping[str, Any]]
     ) -> dict[str, dict[str, Any]]:
-        """Request a batch at every site; `asked` maps each to its `rows` or `count` (and `keep`). Return the outcomes."""
+        """Request a batch at the sites of `asked`, which maps each to its `rows` or `count` (and `keep`). Return the outcomes."""
         request = {"study": study.sha256, "model": model, "batch": batch}
         started = {
             name: self.sites[name].operator.call("POST", "/predictions", {**request, **fields})
             for name, fields in asked.items()
         }
         refused = {name: each for name, each in started.items() if each["state"] == "refused"}
-        return refused or self.follow(next(iter(started.values()))["run"])
+        return refused or self.follow(next(iter(started.values()))["run"], tuple(asked))
 
-    def follow(self, run_id: str) -> dict[str, dict[str, Any]]:
-        """Wait for the end of a run; return the outcome at every running site."""
-        return {name: _follow(site, run_id) for name, site in self.sites.items() if site.process is not None}
+    def follow(self, run_id: str, names: Sequence[str] | None = None) -> dict[str, dict[str, Any]]:
+        """Wait for the end of a run; return the outcome at every running site, or at those of these names."""
+        running = [name for name, site in self.sites.items() if site.process is not None and (names is None or name in names)]
+        return {name: _follow(self.sites[name], run_id) for name in running}
 
 
 def make_study_file(codebook: Codebook, *, kind: str = "rows", **fields: Any) -> StudyFile:
