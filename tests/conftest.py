@@ -139,3 +139,9 @@ def tool() -> Callable[[str], str]:
     """Path of a program by name."""
     packages = {"java": "default-jre-headless", "ip": "iproute2", "tc": "iproute2"}
     return lambda name: programs.require(name, packages.get(name, name))
+
+
+@pytest.fixture(scope="session")
+def chromium() -> str:
+    """Path of a browser."""
+    return programs.require_browser()

@@ -10,7 +10,7 @@ import shlex
 import shutil
 import tomllib
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from datetime import date, timedelta
 from decimal import Decimal
@@ -400,13 +400,13 @@ def test_one_row_is_not_called_rows() -> None:
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_pages_of_a_release_fit_a_phone_and_their_plots_can_be_read(scheme: str, tool: Callable[[str], str]) -> None:
+def test_pages_of_a_release_fit_a_phone_and_their_plots_can_be_read(scheme: str, chromium: str) -> None:
     """At 390 pixels nothing overflows, and the text of a plot, whose paper is white, is dark in both schemes."""
     private_release()
     data = hospitals(300)
     RowStudy(data.codebook).simulate(data.tables).save("simulated")
     with sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=tool("chromium"), args=["--no-sandbox"])
+        browser = driver.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
         page = browser.new_page(viewport={"width": 390, "height": 844}, color_scheme=scheme)  # type: ignore[arg-type]
         for name in ("release/index.html", "release/explain.html", "simulated/index.html", "simulated/leakage.html"):
             page.goto((Path.cwd() / name).as_uri())

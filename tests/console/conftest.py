@@ -37,11 +37,10 @@ def require_fit(page: Page, name: str) -> None:
 
 
 @pytest.fixture(scope="module")  # its loop stands in the way of other modules
-def browser(tool: Callable[[str], str]) -> Iterator[Browser]:
-    path = tool("chromium")
+def browser(chromium: str) -> Iterator[Browser]:
     with sync_playwright() as playwright:
         found = playwright.chromium.launch(
-            executable_path=path, args=["--no-sandbox", "--disable-dev-shm-usage"], timeout=120_000
+            executable_path=chromium, args=["--no-sandbox", "--disable-dev-shm-usage"], timeout=120_000
         )
         yield found
         found.close()

@@ -11,7 +11,6 @@ import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -225,9 +224,7 @@ def test_keys_and_identities_are_renewed_as_the_page_says(tmp_path: Path) -> Non
     assert done.stdout.count("The running agent has reloaded it") == 2
 
 
-def test_the_site_builds_with_warnings_as_errors_and_is_searched_from_its_folder(
-    tmp_path: Path, tool: Callable[[str], str]
-) -> None:
+def test_the_site_builds_with_warnings_as_errors_and_is_searched_from_its_folder(tmp_path: Path, chromium: str) -> None:
     for module in ("mkdocs", "material", "mkdocstrings_handlers.python"):
         if os.environ.get("CI") != "true":
             pytest.importorskip(module, reason="the documentation's tools are not installed: pip install --group docs")
@@ -251,7 +248,7 @@ def test_the_site_builds_with_warnings_as_errors_and_is_searched_from_its_folder
     for page in (tmp_path / "site").rglob("*.html"):
         fetched = re.findall(r'<(?:script|link|img)[^>]+(?:src|href)="(https?:[^"]+)"', page.read_text(encoding="utf-8"))
         assert fetched == [], f"{page.name} fetches from elsewhere"
-    search_in_a_folder(tmp_path / "site", tool("chromium"))
+    search_in_a_folder(tmp_path / "site", chromium)
 
 
 def search_in_a_folder(site: Path, chromium: str) -> None:
