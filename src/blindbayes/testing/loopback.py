@@ -219,7 +219,7 @@ class Loopback:
     def predict(
         self, study: StudyFile, model: str, batch: str, asked: Mapping[str, Mapping[str, Any]]
     ) -> dict[str, dict[str, Any]]:
-        """Request a batch at the sites of `asked`, which maps each to its `rows` or `count` (and `keep`). Return the outcomes."""
+        """Request a batch at the sites of `asked`, each with its `rows` or `count` (and `keep`). Return the outcomes."""
         request = {"study": study.sha256, "model": model, "batch": batch}
         started = {
             name: self.sites[name].operator.call("POST", "/predictions", {**request, **fields})
