@@ -248,6 +248,16 @@ def test_two_companies_train_over_columns_and_classify_a_batch(tmp_path: Path, p
         bank.page.get_by_role("link", name="See the release").click()
         bank.says("classes.csv")
         assert bank.page.get_by_role("link", name="classes.csv").count() == 0  # it stands beside rows: not by browser
+        # a share is destroyed by the start of its run, and by nothing else
+        (run,) = (each["run"] for each in office.office.net.sites["telecom"].home.shares.all())
+        telecom.page.on("dialog", lambda dialog: dialog.accept())
+        telecom.expected.append("400")
+        for typed, says in (("0" * 8, "nothing was destroyed"), (run[:8], "Nobody can classify with that model any more")):
+            telecom.see("/shares").get_by_text("Destroy this share").click()
+            telecom.page.get_by_label("Type the first eight characters").fill(typed)
+            telecom.press("Destroy permanently")
+            telecom.says(says)
+        telecom.says("This site holds no share")
 
 
 def test_a_model_is_evaluated_from_its_release_and_from_its_study(tmp_path: Path, person: People) -> None:

@@ -68,10 +68,6 @@ def test_every_page_of_the_console_fits_every_width(
     ada.press("Check the table")
     ada.says("The table fits")
     require_fit(ada.page, "data-checked")
-    ada.see(f"/releases/{run}")
-    ada.press("Measure drift")
-    ada.says("Population stability index")
-    require_fit(ada.page, "drift")
 
 
 def test_pages_of_a_release_fit_every_width(office: Consoles, released: tuple[str, str], browser: Browser) -> None:

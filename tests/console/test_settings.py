@@ -8,11 +8,12 @@ from pathlib import Path
 from urllib.parse import urlencode
 
 import pytest
+from playwright.sync_api import expect
 
 import blindbayes
 from blindbayes.agent.approvals.people import Person as StaffMember
 from blindbayes.agent.config import SiteConfig
-from blindbayes.agent.site_file import version_of
+from blindbayes.agent.site_file import change_settings, version_of
 from blindbayes.agent.store.folder import SiteFolder
 from blindbayes.agent.stricter import STRICTER
 from blindbayes.console.strings import EVENTS
@@ -85,3 +86,11 @@ def test_a_steward_makes_a_rule_stricter_by_clicks_and_the_log_has_it(tmp_path: 
         ada.press("Change it")
         ada.says("it can only become stricter here")
         assert home.config.policy.min_rows == 2000
+        # looser rules are the operator's: in the file, and in force once a steward reloads it
+        change_settings(home.folder, {"policy.min_rows": 1234}, version_of(home.folder))
+        row = ada.see("/settings").get_by_role("row", name="Minimum number of rows here")
+        expect(row).to_contain_text("2,000")
+        ada.press("Reload site.toml and pins")
+        ada.says("The settings were reloaded")
+        expect(row).to_contain_text("1,234")
+        assert home.audit.where("event", "policy")[-1]["changed"] == ["min_rows = 1234"]

@@ -134,6 +134,11 @@ def test_the_questions_of_a_dictionary_are_answered_in_fields_and_its_labels_are
         ada.page.get_by_text("Read and change the file").click()
         book = ada.page.get_by_label("Codebook file").input_value()
         assert hashlib.sha256(dictionary.read_bytes()).hexdigest() in book  # the file went through the form as it is
+        ada.page.on("dialog", lambda dialog: dialog.accept())
+        ada.see("/write")
+        ada.press("Delete")
+        ada.says("The draft is deleted")
+        expect(ada.page.get_by_role("link", name="Relapse")).to_have_count(0)
 
 
 def test_a_refusal_reaches_the_author_with_its_reason_and_a_kept_reason_does_not(tmp_path: Path, person: People) -> None:

@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import re
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
 import duckdb
 import pytest
+from playwright.sync_api import Browser, expect
 
 from blindbayes import Estimation
 from support.consoles import NAMES, Consoles, csrf_of
 from support.sites import BOOK, make_rows
 
+from .conftest import Person, require_fit
+
 
 @pytest.fixture(scope="module")
-def evaluated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Consoles, str, str]]:
-    """Consoles of three sites that trained a model and evaluated it: the runs of both."""
+def evaluated(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Consoles, str, str]]:
+    """Consoles of three sites that trained a model and evaluated it: the runs of both. They close before the browser does."""
     folder = tmp_path_factory.mktemp("office")  # rows enough that every site's held-out part has ten, whatever its key
     with Consoles(folder, NAMES, rows=make_rows(folder, NAMES, rows=120)) as office:
         study = office.office.net.make_study(BOOK, estimation=Estimation(held_out=0.4))
@@ -74,13 +78,28 @@ def test_drift_is_one_sentence_with_a_picture_and_nothing_leaves(evaluated: tupl
         assert office.ask("north", "POST", f"/api/releases/{missing}/drift", "{}").status == 404
 
 
-def test_rows_that_have_moved_ask_for_training(evaluated: tuple[Consoles, str, str]) -> None:
+def test_drift_is_measured_by_clicks_and_rows_that_have_moved_ask_for_training(
+    evaluated: tuple[Consoles, str, str], person: Callable[..., Person]
+) -> None:
     office, trained, _ = evaluated
+    ada = person(office, "north")
+    ada.see(f"/releases/{trained}")
+    ada.press("Measure drift")
+    ada.says("Has the world changed since?")
+    expect(ada.page.locator(".note")).not_to_contain_text("Retrain")
+    picture = ada.page.get_by_role("img", name="Population stability index by column")
+    expect(picture.locator("svg")).to_be_visible()
+    expect(ada.page.get_by_role("row", name="colour")).to_be_visible()
+    require_fit(ada.page, "drift")
+    ada.page.get_by_role("link", name="← Release").click()
+    ada.page.wait_for_url(re.compile(f"/releases/{trained}$"))
     tables = office.office.net.sites["north"].home.tables
     where = Path(tables._named().source.removeprefix("duckdb:///").partition("#")[0])
     if not where.is_absolute():
         where = tables.folder / where
     with duckdb.connect(str(where)) as connection:
         connection.execute("update visits set colour = 'red'")
-    shown = page(office, f"/releases/{trained}/drift", {})
-    assert "Retrain: the rows are no longer those that the model was trained on" in shown.text
+    ada.press("Measure drift")
+    ada.says("Retrain: the rows are no longer those that the model was trained on")
+    ada.see("/log")
+    expect(ada.page.locator("main tbody").get_by_text("the table was compared with a model")).not_to_have_count(0)
