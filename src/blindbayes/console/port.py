@@ -64,9 +64,10 @@ async def listen(app: ASGIApp, where: str) -> Listening:
         family = socket.AF_INET6 if host.startswith("[") or host == "::1" else socket.AF_INET
         listening = socket.create_server((host.strip("[]"), int(port)), family=family, backlog=128)
     except (OSError, ValueError) as cause:
-        reason = cause.strerror if isinstance(cause, OSError) else "the port is not a number"
+        reason = (cause.strerror or "").partition(" (")[0] if isinstance(cause, OSError) else "the port is not a number"
         raise ConfigError(
-            f"cannot listen on {where} for the console ({reason}); choose another address, such as --operator 127.0.0.1:7442"
+            f"cannot listen on {where} for the console ({reason}); stop what uses the port, or name another: "
+            'operator = "127.0.0.1:7442" in site.toml, --operator 127.0.0.1:7442 where a site is made'
         ) from cause
     address = f"{host}:{listening.getsockname()[1]}"
     options = uvicorn.Config(
