@@ -104,7 +104,8 @@ def _run(task: StudyTask, sites: Mapping[str, MemorySite], coins: Coins, faults:
         raise ConfigError(f"a party has a name that {task.name} keeps for itself; known roles: {', '.join(roles)}")
     run_id = coins.bytes(16).hex()
     previous = next(iter(sites.values())).previous
-    hosted = {role: MemorySite(role, previous=previous) for role in roles if agreement.host(role) not in sites}
+    without_rows = dict.fromkeys(host for role in roles if (host := agreement.host(role)) not in sites)
+    hosted = {host: MemorySite(host, previous=previous) for host in without_rows}
     every = {**hosted, **sites}
     tasks = {name: task.at(site, run_id) for name, site in every.items()}
     hosts = {role: agreement.host(role) for role in roles}
