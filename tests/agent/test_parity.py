@@ -15,8 +15,9 @@ from typing import Any
 
 import pandas as pd
 import pytest
+from msgspec.structs import replace
 
-from blindbayes.codebook import Categorical, Codebook, Numeric
+from blindbayes.codebook import Categorical, Codebook, IdPart, IdRecipe, Numeric
 from blindbayes.crypto.coins import Coins
 from blindbayes.disclosure.policy import Policy
 from blindbayes.dp.accounting.ledger import Ledger
@@ -76,6 +77,12 @@ def by_people() -> dict[str, pd.DataFrame]:
     return {"bank": bank, "shop": shop.sample(frac=1, random_state=3)}
 
 
+def by_patients() -> dict[str, pd.DataFrame]:
+    """Return rows of which the first 20 are at all sites, and others at two."""
+    frame = small(120)[["colour", "age", "class"]].assign(id=[f"person-{at:03}" for at in range(120)])
+    return {name: pd.concat([frame[:20], frame[at * 30 + 20 : at * 30 + 60]]) for at, name in enumerate(NAMES)}
+
+
 def rows_study(**fields: Any) -> Callable[[Office], StudyFile]:
     return lambda office: office.net.make_study(BINNED, deadlines=PATIENT, **fields)
 
@@ -99,6 +106,7 @@ class Case:
     tables: Callable[[], dict[str, pd.DataFrame]]
     study: Callable[[Office], StudyFile]
     runs: int = 1
+    without_rows: tuple[str, ...] = ()
 
 
 BOUNDS = {"bounds": {"bank": MIN_BOUND, "shop": MIN_BOUND}, "queries": 20_000, "min_overlap": 10}
@@ -107,6 +115,15 @@ CASES = {
     **{name: Case(by_rows, rows_study(protocol=name)) for name in ("masked_sum", "ring_sum", "chain_sum", "oblivious_sum")},
     "reference": Case(by_rows, rows_study(protocol="reference")),
     "noisy sum": Case(by_rows, rows_study(privacy=Privacy(epsilon=1.0))),
+    "persons matched": Case(
+        by_patients,
+        lambda office: office.net.make_study(
+            replace(BINNED, identifier=IdRecipe((IdPart("id", "exact"),))),
+            deadlines=PATIENT,
+            privacy=Privacy(epsilon=1.0, rows_per_person=1, sites_per_person="matched"),
+        ),
+        without_rows=("hub",),
+    ),
     "a whole party": Case(by_rows, rows_study(privacy=Privacy(epsilon=1.0, unit="party", party_rows=40))),
     "ratios in shares": Case(by_rows, rows_study(protocol="private_ratio", hosts={}, options={"queries": 100})),
     "ratios in shares of all": Case(
@@ -197,13 +214,15 @@ def test_agents_and_simulate_show_people_the_same(name: str, tmp_path: Path, mon
         frame.to_csv(sources[site], index=False)
 
     async def test() -> None:
-        async with Office(tmp_path / "office", tuple(frames), rows=sources, policy=EVERYTHING) as office:
+        sites = (*frames, *case.without_rows)
+        rows = {**sources, **dict.fromkeys(case.without_rows)}
+        async with Office(tmp_path / "office", sites, rows=rows, policy=EVERYTHING) as office:
             study = case.study(office)
             for net in office.net.sites.values():
                 net.home.approvals.approve(study, runs=case.runs)
             for number in range(case.runs):
                 runs = await office.run(study)
-                assert {site: run.text() for site, run in runs.items()} == dict.fromkeys(frames, "done")
+                assert {site: run.text() for site, run in runs.items()} == dict.fromkeys(sites, "done")
                 homes = {site: net.home for site, net in office.net.sites.items()}
                 run_id = next(iter(runs.values())).run_id
                 releases = {site: home.folder / "releases" / run_id for site, home in homes.items()}

@@ -275,7 +275,8 @@ async def forecast(context: Context, draft: str, fields: dict[str, str]) -> dict
     except BlindbayesError as error:
         raise ConfigError(f"the forecast needs a codebook without errors. {error}") from None
     given, _ = read_fields(fields_of("rows"), written.texts)
-    person = (given.get("privacy__rows_per_person") or 1) * (given.get("privacy__sites_per_person") or 1)
+    sites = given.get("privacy__sites_per_person")
+    person = (given.get("privacy__rows_per_person") or 1) * (sites if isinstance(sites, int) else 1)
     asked = {"rows": given.get("privacy__expected_rows"), "rows_per_person": person}
     curve = await asyncio.to_thread(lambda: accuracy_curve(book, delta=given.get("privacy__delta", 0.0), **asked))
     _drafts(context).write(draft, msgspec.structs.replace(_read(context, draft), curve=curve))

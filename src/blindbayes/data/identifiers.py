@@ -57,22 +57,9 @@ class IdReport:
 
 def identify(columns: Mapping[str, Any], recipe: IdRecipe) -> tuple[list[bytes | None], IdReport]:
     """Return the identifier of each row, None if it has none, and the report."""
-    parts: list[list[str | None]] = []
     unusable: dict[str, int] = {}
     absent: list[list[bool]] = []
-    for part in recipe.parts:
-        if part.column not in columns:
-            raise DataError(f"identifier column {part.column!r} is missing from the table; add it or change the recipe")
-        raw = _texts(columns[part.column], part)
-        normalised = _normalised(raw, part)
-        gone = [text is None or text == "" for text in raw]
-        unusable[part.column] = sum(text is None and not empty for text, empty in zip(normalised, gone, strict=True))
-        parts.append(normalised)
-        absent.append(gone)
-    identifiers = [
-        None if None in texts else b"".join(_framed(text) for text in texts if text is not None)
-        for texts in zip(*parts, strict=True)
-    ]
+    identifiers = _identifiers(columns, recipe, unusable, absent)
     if identifiers and not any(identifiers):
         raise DataError("no row has a usable identifier; check the identifier columns against the codebook's recipe")
     counted = Counter(identifier for identifier in identifiers if identifier is not None)
@@ -86,6 +73,31 @@ def identify(columns: Mapping[str, Any], recipe: IdRecipe) -> tuple[list[bytes |
         max_rows=max(counted.values(), default=0),
     )
     return identifiers, report
+
+
+def normalised(columns: Mapping[str, Any], recipe: IdRecipe) -> list[bytes | None]:
+    """Return the identifier of each row, None if it has none. No value is an error: noise must hide each row."""
+    return _identifiers(columns, recipe, {}, [])
+
+
+def _identifiers(
+    columns: Mapping[str, Any], recipe: IdRecipe, unusable: dict[str, int], absent: list[list[bool]]
+) -> list[bytes | None]:
+    """Return the identifier of each row, and record what is missing or does not normalise."""
+    parts: list[list[str | None]] = []
+    for part in recipe.parts:
+        if part.column not in columns:
+            raise DataError(f"identifier column {part.column!r} is missing from the table; add it or change the recipe")
+        raw = _texts(columns[part.column], part)
+        texts = _normalised(raw, part)
+        gone = [text is None or text == "" for text in raw]
+        unusable[part.column] = sum(text is None and not empty for text, empty in zip(texts, gone, strict=True))
+        parts.append(texts)
+        absent.append(gone)
+    return [
+        None if None in each else b"".join(_framed(text) for text in each if text is not None)
+        for each in zip(*parts, strict=True)
+    ]
 
 
 def digests(identifiers: Sequence[bytes | None], key: bytes) -> list[bytes | None]:

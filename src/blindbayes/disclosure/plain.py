@@ -42,7 +42,7 @@ def _leaves(opens: Disclosure) -> tuple[str, ...]:
     if opens.leaving is Leaving.UNSTATED:
         return tuple(f"{line[:1].upper()}{line[1:]}." for line in opens.messages) or ("The details below say what leaves.",)
     lines = [_LEAVES[opens.leaving].format(what="Counts and sums over this site's rows, by column and class")]
-    if opens.overlap is not None:
+    if opens.overlap is not None or opens.matcher:
         lines.append("Names or record numbers leave scrambled, to be compared with those of the other sites.")
     elif opens.leaving is not Leaving.ENCRYPTED:
         lines.append(NO_ROWS)
@@ -65,6 +65,11 @@ def _learns(opens: Disclosure) -> tuple[str, ...]:
         lines += _answers(opens, opens.answers)
     if opens.overlap is not None:
         lines += _overlap(opens.overlap)
+    if opens.matcher:
+        lines.append(
+            f"{opens.matcher}, which brings no rows, learns how many people each site has, and how many are at several."
+        )
+        lines.append("Nobody learns which people the sites share.")
     lines.append("Every site learns which sites took part, and when.")
     return tuple(lines)
 
@@ -113,6 +118,12 @@ def _cheating(opens: Disclosure) -> tuple[str, ...]:
             if opens.epsilon
             else "A site with a made-up table can learn something about one person from a few answers: there is no noise."
         )
+    if opens.matcher:
+        lines.append(
+            f"If one site tells {opens.matcher} how names are scrambled, the two can find out at which sites a person is whose "
+            "name they guess."
+        )
+        lines.append("A site that changes its software can find out whether a person of its own is at another site.")
     if not lines:
         lines = list(opens.deviation) or ["Nothing is promised against a site that does not follow the agreed steps."]
     lines.append("A site can make up its rows and so spoil the result. Nobody can check that from outside.")

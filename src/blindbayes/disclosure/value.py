@@ -96,6 +96,7 @@ class Disclosure:
     risks: tuple[str, ...] = ()  # settings that deserve a second look, for the person who approves
     leaving: Leaving = Leaving.UNSTATED
     withstands: Withstood | None = None  # None: no sum over rows is opened, or nothing is stated
+    matcher: str = ""  # a party without rows that compares keyed pseudonyms of persons and learns how many are where
     holders: tuple[str, ...] = ()  # parties that hold the shares of a sum over rows; all together can read it
     unit: str = "record"  # what epsilon protects: "record", "person" or "party"
     unsafe: tuple[str, ...] = ()  # reasons why an option protects nothing; a site refuses such a study

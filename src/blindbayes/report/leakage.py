@@ -26,6 +26,7 @@ LABEL_WORDS = {
     "sum": "the exact sum of the parties' statistics, as pooled training would have it",
     "floored_sum": "the cells of the exact sum that are 0 or reach the floor; the others are suppressed",
     "noisy_sum": "the sum of the parties' statistics with differential privacy noise",
+    "persons_by_sites": "how many persons each site has, and how many are at which sites together, by their pseudonyms",
     "class": "the class of each requested instance",
     "class_totals": "how many instances have each true and each predicted class",
     "audited_classes": "the classes of instances that it made up, against which later answers are checked",

@@ -42,10 +42,11 @@ class Privacy(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     rows_per_person : int, default=None
         Over rows: each party counts at most this number of rows of a person, chosen at random by the codebook's identifier,
         and epsilon protects them together.
-    sites_per_person : int, default=None
+    sites_per_person : int or "matched", default=None
         With `rows_per_person`: the largest number of parties that a person has rows at. Epsilon then protects a person's rows
-        at all of them together, by that much more noise. Declared, not checked; the number of parties always holds. None: a
-        person is one person at each party, and pays epsilon at each.
+        at all of them together, by that much more noise. Declared, not checked; the number of parties always holds. "matched":
+        a party without rows compares keyed pseudonyms, and each person counts at one of their parties, which nobody learns;
+        the noise is that for one party. None: a person is one person at each party, and pays epsilon at each.
     tuning_note : str, default=None
         How settings were chosen. The statement quotes it and says that it was not checked.
     expected_rows : int, default=None
@@ -62,7 +63,7 @@ class Privacy(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     unit: Literal["record", "party"] = "record"
     party_rows: int | None = None
     rows_per_person: int | None = None
-    sites_per_person: int | None = None
+    sites_per_person: int | Literal["matched"] | None = None
     tuning_note: str | None = None
     expected_rows: int | None = None
     honest_fraction: float = 2 / 3
@@ -86,7 +87,11 @@ class Privacy(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
             raise ConfigError(f"tuning_note is a text of at most {MAX_NOTE_LENGTH:,} characters")
         if not is_number(self.honest_fraction) or not 0 < self.honest_fraction <= 1:
             raise PrivacyError("honest_fraction, the fraction of parties assumed honest, lies above 0 and is at most 1")
-        _require_whole(self, expected_rows=1, party_rows=1, sites_per_person=1)
+        _require_whole(self, expected_rows=1, party_rows=1)
+        if isinstance(self.sites_per_person, str) and self.sites_per_person != "matched":
+            raise ConfigError('sites_per_person is a number of sites, or "matched"')
+        if not self.is_matched:
+            _require_whole(self, sites_per_person=1)
         if self.epsilon is None:
             self._require_nothing_about_noise()
         if self.party_rows is not None and self.unit != "party":
@@ -100,7 +105,15 @@ class Privacy(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     @property
     def person_rows(self) -> int | None:
         """The number of rows of a person that epsilon protects together; None where it protects a record or a party."""
-        return None if self.rows_per_person is None else self.rows_per_person * (self.sites_per_person or 1)
+        if self.rows_per_person is None:
+            return None
+        sites = self.sites_per_person
+        return self.rows_per_person * (sites if isinstance(sites, int) else 1)
+
+    @property
+    def is_matched(self) -> bool:
+        """True if persons are matched over the parties, so that each counts at one of them."""
+        return self.sites_per_person == "matched"
 
     def _require_nothing_about_noise(self) -> None:
         for field in msgspec.structs.fields(self):

@@ -187,6 +187,8 @@ def _unit(study: StudyFile) -> str:
     if study.privacy.rows_per_person is not None:
         rows, sites = study.privacy.rows_per_person, study.privacy.sites_per_person
         where = "each site" if sites is None else f"each of up to {sites} sites together (declared, not checked)"
+        if study.privacy.is_matched:
+            where = "one of the sites that they are at, matched by pseudonyms"
         return f"person: at most {rows} rows at {where}, drawn by the identifier"
     if study.book.omop is not None:
         return "person: all records of one person at a site, which are one row"

@@ -17,6 +17,7 @@ from blindbayes.agent.runs.release import write_release
 from blindbayes.agent.store.folder import SiteFolder
 from blindbayes.codebook import Codebook
 from blindbayes.data.columns import ColumnSource
+from blindbayes.data.persons import PersonRows, no_persons
 from blindbayes.data.sources import Source
 from blindbayes.data.split import Reading
 from blindbayes.disclosure.charges import Charge
@@ -89,6 +90,9 @@ class FolderSite:
         count = partial(self.home.tables.count, reading)
         is_digested = self._identity is not None and (not reading.lenient or self._reads_twice)
         return self._with_digest(count) if is_digested else count()
+
+    def persons(self, reading: Reading) -> PersonRows:
+        return no_persons(reading.codebook) if self._withdrawn else self.home.tables.persons(reading)
 
     def evaluate(self, reading: Reading, models: Sequence[Parameters], bins: int) -> list[Evaluation]:
         if self._withdrawn:

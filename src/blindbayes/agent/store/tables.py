@@ -19,6 +19,7 @@ from blindbayes.study.tasks.columns import require_own
 
 if TYPE_CHECKING:
     from blindbayes.data.columns import ColumnSource
+    from blindbayes.data.persons import PersonRows
     from blindbayes.data.sources import Source
     from blindbayes.data.split import Reading
     from blindbayes.statistics.drift import Drift
@@ -41,6 +42,14 @@ class Tables:
         with self._open(reading.codebook) as source:
             bound, split, extra = reading.bound, reading.split, rows.extra_columns
             return count_table(source, reading.codebook, lenient=lenient, extra_columns=extra, bound=bound, split=split)
+
+    def persons(self, reading: Reading) -> PersonRows:
+        """Read this site's rows by person, into memory."""
+        from blindbayes.data.persons import read_persons
+
+        rows = self._named()
+        with self._open(reading.codebook) as source:
+            return read_persons(source, reading, extra_columns=rows.extra_columns)
 
     def evaluate(self, reading: Reading, models: Sequence[Parameters], bins: int) -> list[Evaluation]:
         """Return the evaluation of each model on this site's rows."""

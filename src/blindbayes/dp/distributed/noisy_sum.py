@@ -32,7 +32,7 @@ from blindbayes.dp.release.planner import StageOutputs, plan_release, signal_of
 from blindbayes.dp.release.private_fit import data_domain, likely_shapes
 from blindbayes.dp.release.release_plan import NoisyStatistics, ReleasePlan
 from blindbayes.errors import ConfigError, PrivacyError
-from blindbayes.statistics import Statistics
+from blindbayes.statistics import CodedRows, Statistics
 from blindbayes.statistics.parameters import Parameters
 
 SumNoise: TypeAlias = DistributedNoise | WholeNoise
@@ -57,6 +57,13 @@ DECLARED_SITES = (
     "Of each identifier a site counts at most {most} row(s), drawn at random, and no row without one. Epsilon protects the "
     "rows of a person at up to {sites} sites together, one identifier at each. That nobody is at more was declared, not "
     "checked, since no site may learn who is at another; a person who is at more loses more."
+)
+MATCHED_SITES = (
+    "Of each identifier a site counts at most {most} row(s), drawn at random, and no row without one. Sites compared keyed "
+    "pseudonyms of identifiers by way of a party without rows, and each person counts at one of the sites that they are at, "
+    "drawn at random: epsilon protects the rows of a person at all sites of the study together, and twice epsilon whether a "
+    "person is at a further site. A person is one identifier, spelled alike: with several identifiers, several persons. Not "
+    "protected by epsilon: the numbers of persons by sites, which that party learned."
 )
 
 HIDDEN = (
@@ -206,6 +213,13 @@ class NoisySum(ReleaseOfShares):
             return self.noise.words(tables)
         return np.concatenate([table.ravel() for table in tables]).astype(np.int64)
 
+    def vectors(self, rows: CodedRows, units: npt.NDArray[np.int64], count: int) -> npt.NDArray[np.int64]:
+        """Return what each of `count` units adds to `vector`, (units, length); `units` says whose each row is."""
+        tables = self.tables.tables_of(rows, units, count)
+        if isinstance(self.noise, WholeNoise):
+            return self.noise.words(tables)
+        return np.concatenate([table.reshape(count, -1) for table in tables], axis=1)
+
     def fit(
         self, total: npt.NDArray[Any], *, shares: int, alpha: float, min_cell: int = 0
     ) -> tuple[Parameters, Statistics, dict[str, Any]]:
@@ -264,10 +278,12 @@ class NoisySum(ReleaseOfShares):
         )
 
 
-def persons_words(rows_per_person: int | None, sites_per_person: int | None) -> str:
+def persons_words(rows_per_person: int | None, sites_per_person: int | str | None) -> str:
     """Describe how far a study protects persons: by each site's bound on their rows, and by the sites that they are at."""
     if rows_per_person is None:
         return SEVERAL_RECORDS
+    if sites_per_person == "matched":
+        return MATCHED_SITES.format(most=rows_per_person)
     if sites_per_person is None:
         return SEVERAL_SITES.format(most=rows_per_person)
     return DECLARED_SITES.format(most=rows_per_person, sites=sites_per_person)

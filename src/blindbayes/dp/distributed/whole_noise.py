@@ -90,12 +90,13 @@ class WholeNoise:
         return self.releases * self.classes * sum(block.columns for block in self.blocks)
 
     def words(self, tables: Sequence[IntTable]) -> npt.NDArray[np.int64]:
-        """Return exact tables, (classes, cells), as words."""
+        """Return exact tables, (classes, cells), as words; of tables of several units, (units, classes, cells), row by row."""
         out = []
         for block, table in zip(self.blocks, tables, strict=True):
-            exact = table.astype(object) * block.step
-            out.append((exact if block.number else exact[:, 1:] - exact[:, :1]).ravel())
-        return np.concatenate(out).astype(np.int64)
+            exact = table * block.step
+            words = exact if block.number else exact[..., 1:] - exact[..., :1]
+            out.append(words.reshape(*table.shape[:-2], -1))
+        return np.concatenate(out, axis=-1).astype(np.int64)
 
     def tables(self, words: npt.NDArray[Any]) -> list[npt.NDArray[np.float64]]:
         """Return the tables of a sum of words, in counts; of a histogram the mean of the cells is subtracted."""

@@ -23,7 +23,7 @@ from blindbayes.dp.noise.mechanisms import Mechanism, PrivacyCost, laplace_varia
 from blindbayes.dp.release import postprocess
 from blindbayes.dp.release.constants import CUTS, UNDECLARED_ROWS
 from blindbayes.errors import ConfigError
-from blindbayes.statistics import Statistics
+from blindbayes.statistics import CodedRows, Statistics
 from blindbayes.statistics.layout import Layout
 
 Floats = npt.NDArray[np.float64]
@@ -289,6 +289,25 @@ class ReleasePlan:
                 out.append((2 * sums - middle * n)[:, None])
             else:  # of 2 y^2 - width^2, at most width^2
                 out.append((2 * (4 * squares - 4 * middle * sums + middle**2 * n) - width**2 * n)[:, None])
+        return out
+
+    def tables_of(self, rows: CodedRows, units: npt.NDArray[np.int64], count: int) -> list[npt.NDArray[np.int64]]:
+        """Return what each of `count` units adds to `tables`, (units, classes, cells); `units` says whose each row is."""
+        labels, classes = rows.known_labels, len(self.declared.classes)
+        out = []
+        for item in self.items:
+            if item.cut is None:
+                cells, present = np.zeros(rows.rows, np.int64), np.ones(rows.rows, dtype=bool)
+            elif item.kind == "cells":
+                codes = rows.columns[item.name]
+                cells, present = np.searchsorted(item.cut.edges, codes, side="right") - 1, codes >= 0
+                if item.cut.missing:
+                    cells, present = np.where(present, cells, item.cells - 1), np.ones(rows.rows, dtype=bool)
+            else:
+                raise ConfigError("only counts of classes and cells are known by unit: declare bins, and leave texts out")
+            place = (units * classes + labels) * item.cells + cells
+            size = count * classes * item.cells
+            out.append(np.bincount(place[present], minlength=size).reshape(count, classes, item.cells).astype(np.int64))
         return out
 
     def release(self, statistics: Statistics, coins: Coins) -> NoisyStatistics:

@@ -92,7 +92,7 @@ def role(run: Run, setup: FlooredSetup, vector: U64Array | None, coins: Coins) -
     mask = expand(coins.derive("mask").bytes(KEY_BYTES), setup.sum.length)
     if run.me == setup.masker and vector is not None:
         vector = vector + mask  # step 1
-    total = yield from _hidden(protocol.role(run, setup.masked, vector, inner))
+    total = yield from hidden(protocol.role(run, setup.masked, vector, inner))
     rule = open_table(setup.layout, setup.floor)
     if run.me == SERVER:
         if total is None:
@@ -109,8 +109,8 @@ def role(run: Run, setup: FlooredSetup, vector: U64Array | None, coins: Coins) -
     return FlooredTotal(table, setup.sum.contributors)
 
 
-def _hidden(inner: Role[Total | None]) -> Role[Total | None]:
-    """Run the masked sum, whose total is under the masker's mask and so is not opened."""
+def hidden(inner: Role[Total | None]) -> Role[Total | None]:
+    """Run a masked sum whose total is no sum of vectors yet, and so is not opened: under a mask, or one share of two."""
     effect = step(inner)
     while not isinstance(effect, Done):
         if isinstance(effect, Open):

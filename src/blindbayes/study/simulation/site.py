@@ -12,6 +12,7 @@ from blindbayes.codebook import Codebook
 from blindbayes.crypto.coins import Coins
 from blindbayes.data import count_table
 from blindbayes.data.columns import ColumnSource, open_columns
+from blindbayes.data.persons import PersonRows, read_persons
 from blindbayes.data.split import Reading
 from blindbayes.data.table import evaluate_table
 from blindbayes.disclosure.charges import Charge
@@ -73,6 +74,9 @@ class MemorySite:
 
     def count(self, reading: Reading) -> Statistics:
         return _counted(self.source, reading)
+
+    def persons(self, reading: Reading) -> PersonRows:
+        return read_persons(self.source, reading)
 
     def evaluate(self, reading: Reading, models: Sequence[Parameters], bins: int) -> list[Evaluation]:
         return evaluate_table(self.source, reading, models, bins)

@@ -58,13 +58,17 @@ class SumTask(CountingTask):
 
     partitions = ("rows",)
     supports = frozenset(set(Support) - {Support.LABEL_EPSILON, Support.DROPOUT, Support.SLOW_COURIER})
-    messages = ("one vector under masks or encryption, as SPEC.md of the protocol says",)
+    messages: ClassVar[tuple[str, ...]] = ("one vector under masks or encryption, as SPEC.md of the protocol says",)
     protocol: ClassVar[registry.SumProtocol]
     quorums: ClassVar[tuple[Fraction, ...]] = ()  # share of up to 64 contributors, of more
 
     @classmethod
     def variant(cls, study: Study) -> type[StudyTask]:
-        """Return the floored task, which does not open small cells, for min_cell without noise."""
+        """Return the task that matches persons, or the floored one, which opens no small cells, for min_cell without noise."""
+        if study.privacy.is_matched:
+            from blindbayes.study.tasks.deduplicated import deduplicated_class  # it imports this module
+
+            return deduplicated_class(cls)
         if study.is_private or not study.limits.min_cell:
             return cls
         from blindbayes.study.tasks.floored import floored_class  # it imports this module
@@ -253,7 +257,7 @@ class SumTask(CountingTask):
         study = self.study
         releases = "1 release of this study adds" if runs == 1 else f"{runs} releases of this study add"
         statement = plan.statement(
-            trust=describe_trust(self.sum, plan.noise),
+            trust=self.trust_in(plan.noise),
             composition=f"{releases} up to epsilon = {spent[0]:g}, delta = {spent[1]:g}"
             + (
                 " for one stay of a record in a site's table: each release but the first reveals changes alone. One whose "
@@ -304,12 +308,16 @@ class SumTask(CountingTask):
             unsafe=(*self.protocol.unsafe(setting), *([self.site_cells.unsafe] if self.site_cells.unsafe else [])),
         )
 
+    def trust_in(self, noise: SumNoise) -> str:
+        """Describe whom the promise of the training relies on, and how far."""
+        return describe_trust(self.sum, noise)
+
     @property
     def assumptions(self) -> tuple[str, ...]:
         """The grounds of the promise of every noisy sum of the study."""
         if self.plan is None:
             return ()
-        training = describe_trust(self.sum, self.plan.noise)
+        training = self.trust_in(self.plan.noise)
         if not (isinstance(self.plan.noise, WholeNoise) and self.sum.is_evaluated):
             return (training,)
         return (training, f"Evaluations have noise in shares. {_trust_in_shares(self.sum, self.sum.honest)}")
@@ -422,7 +430,8 @@ def describe_trust(planned: Sum, noise: SumNoise) -> str:
     """Describe whom the promise of a sum with that noise relies on, and how far."""
     if not isinstance(noise, WholeNoise):
         return _trust_in_shares(planned, noise.honest)
-    several = (planned.study.privacy.sites_per_person or 1) > 1
+    sites = planned.study.privacy.sites_per_person
+    several = sites == "matched" or (isinstance(sites, int) and sites > 1)
     return (
         "Each site adds to its own counts all the noise that the persons in its table need, before anything leaves it: for "
         "them the promise relies on their own site alone, which follows the protocol and keeps its noise to itself, whatever "

@@ -24,6 +24,7 @@ from blindbayes.codebook import Codebook
 from blindbayes.crypto.coins import Coins
 from blindbayes.data.columns import ColumnSource
 from blindbayes.data.contribution_bound import ContributionBound
+from blindbayes.data.persons import PersonRows
 from blindbayes.data.split import Reading, Split
 from blindbayes.disclosure.charges import Charge
 from blindbayes.disclosure.value import Disclosure
@@ -95,6 +96,9 @@ class Site(Protocol):
 
     def count(self, reading: Reading) -> Statistics:
         """Return the exact statistics of this site's rows."""
+
+    def persons(self, reading: Reading) -> PersonRows:
+        """Return this site's rows by person."""
 
     def evaluate(self, reading: Reading, models: Sequence[Parameters], bins: int) -> list[Evaluation]:
         """Return the evaluation of each model on this site's rows."""
