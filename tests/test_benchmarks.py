@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import re
@@ -10,6 +11,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
+import pandas as pd
 import pytest
 
 from blindbayes.crypto import kernels
@@ -144,3 +147,19 @@ def test_every_benchmark_begins_so(path: Path) -> None:
     text = path.read_text()
     assert "ArgumentParser" not in text
     assert ("from _measured import Options" in text) == ("parse_args()" in text or "parse_known_args()" in text)
+
+
+def test_predicted_accuracy_is_compared_with_that_of_fits(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A class that a feature gives away is predicted, and reached."""
+    monkeypatch.syspath_prepend(str(FOLDER))
+    benchmark, tables = importlib.import_module("private_accuracy"), importlib.import_module("_private_tables")
+    given = np.random.default_rng(1).integers(0, 2, 150)
+    frame = pd.DataFrame({"x": given, "y": given})
+    easy = benchmark.predicted_less_measured(tables.from_frame("easy", frame, "y"), (100.0,), 1, 1)
+    assert easy.shape == (2, 1, 1)
+    assert abs(easy).max() < 0.05
+    benchmark._print_predictions({"a": (100, easy * 0 + 0.25), "b": (5000, easy * 0 - 0.75)}, (100.0,))
+    means = re.findall(r"public sample\s+([+-]\d\.\d+) (\d\.\d+)", capsys.readouterr().out)
+    assert means == [("-0.250", "0.500"), ("+0.250", "0.250"), ("-0.750", "0.750")]

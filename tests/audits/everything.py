@@ -17,6 +17,7 @@ from audits.releases import (
     audit_choices,
     audit_plan_loss,
     audit_plan_sensitivity,
+    audit_score,
     audit_stages,
 )
 from blindbayes.codebook import Codebook
@@ -76,6 +77,7 @@ def audit(
         report.checks += audit_choices(coins, claimed, min(draws, DRAWS))
         report.checks += audit_calibration(coins, claimed, min(draws, DRAWS))
         report.checks += audit_calibration(coins, claimed, min(draws, DRAWS), AnswerTable)
+        report.checks += audit_score(coins, claimed, min(draws, DRAWS))
         report.checks += audit_columns(coins, epsilon=claimed, count=min(draws, DRAWS))
         report.checks += audit_distributed(coins, epsilon=claimed, delta=delta, draws=draws)
     for book in (TEXT_BOOK, codebook):

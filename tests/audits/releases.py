@@ -28,6 +28,7 @@ from blindbayes.dp.noise.knorm_histograms import Centred, Classwise
 from blindbayes.dp.noise.mechanisms import Mechanism
 from blindbayes.dp.release.calibration import AnswerTable, CalibrationTable
 from blindbayes.dp.release.coarse_histograms import CoarseHistograms
+from blindbayes.dp.release.forecast import noisy_answers
 from blindbayes.dp.release.private_fit import FitPlan, plan_fit
 from blindbayes.dp.release.release_plan import WITH_DELTA, ReleasePlan
 from blindbayes.dp.release.selection import ModelSelection, permute_and_flip
@@ -312,6 +313,31 @@ def audit_calibration(
     yield loss_check(f"{kind}: last record", claim, partial(attack, ask))
     weak = partial(attack, table(claimed * LESS_NOISE, 1))
     yield control_check(f"{kind}: control with a fifth less noise is refuted", claim, weak)
+
+
+def audit_score(coins: Coins, epsilon: Number, draws: int = DRAWS) -> Iterator[Check]:
+    """The numbers of right and wrong answers of a fixed model: a record more raises one of them by one; and their noise."""
+    book, claimed = plan_fit(CHOICE_BOOK, epsilon=epsilon, rows=1).codebook, budget_floor(epsilon)
+    space = records(book)
+    model = estimate(Statistics(Layout(book), statistics_of(book, space[::3])))
+
+    def answers(table: Sequence[Record]) -> npt.NDArray[np.int64]:
+        rows = coded(book, table)
+        right = int((model.joint_log_likelihood(rows).argmax(axis=1) == rows.labels).sum())
+        return np.array([right, rows.rows - right])
+
+    rows = [space[at] for at in below(coins, np.full(7, len(space)))]
+    worst = max(int(np.abs(answers([*rows, each]) - answers(rows)).sum()) for each in space)
+    found = f"largest change {worst} of 1 allowed, {len(space)} records"
+    yield Check("sensitivity", "score: right and wrong answers", worst <= 1, found, worst, 1)
+    claim = Claim(float(claimed), 0.0)
+
+    def attack(epsilon: Fraction) -> Bound:
+        releases = (noisy_answers(rows, rows, 1 / epsilon, coins, draws) for rows in (0, 1))
+        return epsilon_lower(*releases, names=["right", "wrong"], learn=False)
+
+    yield loss_check("score: last record", claim, partial(attack, claimed))
+    yield control_check("score: control with a fifth less noise is refuted", claim, partial(attack, claimed * LESS_NOISE))
 
 
 def coded(codebook: Codebook, table: Sequence[Record]) -> CodedRows:

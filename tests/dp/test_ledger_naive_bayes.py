@@ -12,6 +12,7 @@ import pytest
 from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV, cross_val_score
 
+from audits.releases import audit_score
 from blindbayes import Codebook, NaiveBayes, PrivateNaiveBayes
 from blindbayes.codebook import Categorical, Numeric
 from blindbayes.crypto.coins import Coins
@@ -92,11 +93,18 @@ def test_an_exact_score_of_private_rows_is_refused_under_a_ledger(path: Path) ->
 
 
 def test_a_score_has_the_noise_that_it_pays_for() -> None:
-    """Two tables that differ in one row: the noisy number of right answers moves by one, at a scale of 2 / epsilon each."""
+    """A row is a right answer or a wrong one: either number has noise of scale 1 / epsilon."""
     coins = Coins.seeded(bytes(32))
     scores = np.array([noisy_accuracy(500, 1000, 0.5, 1, coins) for _ in range(4000)])
-    # Right answers and rows have discrete Laplace noise of scale 4: the ratio has variance 2 * 16 * (1 + 1/4) / 1000^2.
-    assert scores.std() == pytest.approx(np.sqrt(2 * 16 * 1.25) / 1000, rel=0.15)
+    # The share of a half has variance (1/4 + 1/4) 2 * 2^2 / 1000^2.
+    assert scores.mean() == pytest.approx(0.5, abs=0.001)
+    assert scores.std() == pytest.approx(2 / 1000, rel=0.05)
+
+
+def test_the_audit_finds_no_fault_in_paid_scores() -> None:
+    checks = list(audit_score(Coins.seeded(bytes(32)), 1, draws=30_000))
+    assert [check.name for check in checks if not check.passed] == []
+    assert any(check.control for check in checks)
 
 
 @pytest.mark.slow

@@ -282,8 +282,8 @@ class PrivateNaiveBayes(BaseNaiveBayes):
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         """Return the accuracy on these rows. Under a ledger this is a release: noisy, and paid for by `score_epsilon`.
 
-        The noise is that of `private_forecast`: half of the budget on the number of right answers, half on the number of
-        rows. Rows are read and bounded as in `fit`.
+        The noise is that of `private_forecast`: on the numbers of right and of wrong answers, of which a row is in one.
+        Rows are read and bounded as in `fit`.
         """
         if self.ledger is None:
             return float(super().score(X, y, sample_weight))

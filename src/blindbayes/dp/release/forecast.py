@@ -2,7 +2,7 @@
 
 A forecast simulates fits many times on a *proxy*: split, release, fit, score. On a public or synthetic proxy this costs
 nothing. On the private table it is a release like any other: `private_forecast` splits the rows once, releases a model per
-epsilon from one part and noisy counts of right answers from the other, and states its price for the ledger.
+epsilon from one part and noisy counts of right and wrong answers from the other, and states its price for the ledger.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from blindbayes._lazy import lazy
 from blindbayes.codebook import Codebook, Numeric, Text
 from blindbayes.crypto.coins import Coins
 from blindbayes.dp.noise import samplers
-from blindbayes.dp.noise.exact_events import Number, as_decimal, below, budget_floor, cost_ceiling
+from blindbayes.dp.noise.exact_events import Integers, Number, as_decimal, below, budget_floor, cost_ceiling
 from blindbayes.dp.noise.mechanisms import PrivacyCost
 from blindbayes.dp.release.private_fit import FitPlan, plan_fit
 from blindbayes.dp.release.release_plan import require_small_delta
@@ -254,7 +254,7 @@ class PrivateForecast:
     """A forecast on the private table itself: a release with a price. Asking the price reads no data.
 
     Rows fall at random into a training part and a test part; a record is in one of them. The training part pays the sum of the
-    epsilons tried; the test part pays the same sum for its counts of right answers. The price is the larger: the sum.
+    epsilons tried; the test part pays the same sum for its counts of right and wrong answers. The price is the larger: the sum.
     """
 
     plans: tuple[FitPlan, ...]
@@ -286,12 +286,18 @@ class PrivateForecast:
         return Forecast(tuple(lines), None, None, self.plans[0].rows or 0, "private table")
 
 
+def noisy_answers(right: int, rows: int, scale: Fraction, coins: Coins, count: int = 1) -> Integers:
+    """Return `count` releases of the numbers of right and of wrong answers. A row raises one of the two by 1.  [reading]"""
+    noise = np.asarray(samplers.discrete_laplace(coins, scale, 2 * count), dtype=np.int64)
+    return np.array([right, rows - right]) + noise.reshape(count, 2)
+
+
 def _noisy_share(right: int, rows: int, epsilon: Fraction, rows_per_unit: int, coins: Coins) -> tuple[float, float]:
-    """Return noisy right answers over noisy rows, and three scales of the noise; each number gets half of epsilon."""
-    scale = 2 * rows_per_unit / epsilon
-    noise = samplers.discrete_laplace(coins, scale, 2)
-    size = rows + int(noise[1])
-    return min(max((right + int(noise[0])) / max(1, size), 0.0), 1.0), min(1.0, 3 * float(scale) / max(1.0, float(size)))
+    """Return the noisy share of right answers, and three scales of its noise."""
+    scale = rows_per_unit / epsilon
+    good, bad = np.maximum(noisy_answers(right, rows, scale, coins)[0], 0)
+    size = max(1, int(good + bad))
+    return int(good) / size, min(1.0, 3 * float(scale) / size)
 
 
 def score_price(epsilon: Number, rows_per_unit: int) -> PrivacyCost:
