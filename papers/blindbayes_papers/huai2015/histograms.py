@@ -41,7 +41,7 @@ from blindbayes.study.agreement import Agreement
 from blindbayes.study.study import Study, learner_of
 from blindbayes.study.tasks.columns import describe_holdings, dry_run_columns, line_up, require_record
 from blindbayes.study.tasks.result import ContributorResult, Result, about_run, leakage_of, report_run
-from blindbayes.study.tasks.task import Computation, CountingTask, LocalSite
+from blindbayes.study.tasks.task import Computation, CountingTask, DryRun, LocalSite
 from blindbayes.study.tasks.traits import Support
 from blindbayes_papers.huai2015.noisy_histograms import NoisyHistogramsSetup, contributor, miner
 from blindbayes_papers.huai2015.noisy_histograms.roles import Integers
@@ -354,7 +354,7 @@ class HistogramTask(CountingTask):
         epsilon, to = self.study.privacy.epsilon or 0.0, self.agreement.host(MINER)
         return [*describe_holdings(self.agreement), f"  Opened, with noise, epsilon {epsilon:g}: each site's counts, to {to}."]
 
-    def dry_run(self) -> tuple[dict[str, Any], list[str]]:
+    def dry_run(self) -> DryRun:
         return dry_run_columns(self, [f"Opened: {OPENED}, to {self.agreement.host(MINER)}."])
 
 

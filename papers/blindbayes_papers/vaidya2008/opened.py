@@ -27,6 +27,7 @@ from blindbayes.dp.noise.exact_events import budget_floor
 from blindbayes.dp.noise.mechanisms import PrivacyCost
 from blindbayes.dp.release.private_fit import data_domain
 from blindbayes.errors import ConfigError, PrivacyError
+from blindbayes.io.typed import Json
 from blindbayes.naive_bayes.model_file import ModelRecord, ModelSettings
 from blindbayes.protocols.core import Role, Run
 from blindbayes.protocols.memory import Outcome
@@ -186,7 +187,7 @@ class OpenedRatioTask(RatioTask):
         promise = None if self.noise is None else self.noise.statement(self.study)
         opened = next(tuple(each) for each in map(outcome.outputs.get, self.names) if each is not None)
         model, spent = _model(ratios, opened, promise), (0.0, 0.0) if promise is None else (promise.epsilon, promise.delta)
-        facts = {"protocol": self.name, "opened": ratios.label, "bits": ratios.fraction}
+        facts: dict[str, Json] = {"protocol": self.name, "opened": ratios.label, "bits": ratios.fraction}
         integers = np.array(opened, dtype=np.int64)
         return Result(
             model,

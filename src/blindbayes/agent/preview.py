@@ -56,25 +56,26 @@ def require_set(home: SiteFolder, study: StudyFile) -> None:
 def dry_run(home: SiteFolder, name: str, study: StudyFile) -> dict[str, Any]:
     """Return what would leave this site, and why it would be refused. Reads the rows, so run it in a thread."""
     problems = verdict(home, study)
-    facts, lines = study.task.at(FolderSite(home, name, study), "0" * 32).dry_run()
+    trial = study.task.at(FolderSite(home, name, study), "0" * 32).dry_run()
+    lines = trial.lines
     omop = home.tables.omop_report(study)
     if omop is not None:
-        lines = [*lines, f"OMOP: {omop['cohort']} of {omop['persons']} persons are in the cohort, one row each."]
-        lines += [f"OMOP: {problem}." for problem in omop["problems"]]
+        lines = (*lines, f"OMOP: {omop['cohort']} of {omop['persons']} persons are in the cohort, one row each.")
+        lines += tuple(f"OMOP: {problem}." for problem in omop["problems"])
     misfits = _misfits(home, name, study)
     if misfits:
-        lines = [*lines, f"Rows here do not fit in {', '.join(misfits)}; with an epsilon the run goes on: {HOW_MISFITS_COUNT}."]
+        lines = (*lines, f"Rows here do not fit in {', '.join(misfits)}; with an epsilon the run goes on: {HOW_MISFITS_COUNT}.")
     return {
         "study": study.sha256,
         "title": study.title,
         "protocol": study.protocol,
-        **facts,
+        **trial.facts,
         "misfits": misfits,
-        "refused_because": problems + facts["refused_because"],
+        "refused_because": [*problems, *trial.refused_because],
         "cost": cost(home, study),
         "past": again(home, study),
         "approval": approval_of(study).to_dict(),
-        "lines": lines,
+        "lines": list(lines),
         **({"omop": omop} if omop is not None else {}),
     }
 
@@ -95,7 +96,7 @@ _MAX_RUNS = 1000  # runs that one form can approve
 
 
 def cost(home: SiteFolder, study: StudyFile, *, runs: int = 1) -> dict[str, Any]:
-    """Return what runs of a study would cost this site's ledger at most, and what would be left."""
+    """Return the maximum cost of further runs of a study for this site's ledger, and the budget left after them."""
     opens = study.task.disclosure
     facts: dict[str, Any] = {"runs": runs, "epsilon": opens.epsilon, "delta": opens.delta, "covered": None, "warnings": []}
     try:

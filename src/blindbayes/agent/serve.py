@@ -19,7 +19,7 @@ from blindbayes.agent.store.folder import SiteFolder, sole_agent
 from blindbayes.errors import BlindbayesError, ConfigError
 from blindbayes.net.authority import Authority
 from blindbayes.net.carrier import CarrierCourier
-from blindbayes.net.courier import Courier, Latency
+from blindbayes.net.courier import Courier, Latency, Listening
 from blindbayes.net.grpc_courier import GrpcCourier
 from blindbayes.net.identity import Identity
 
@@ -94,7 +94,7 @@ async def serve(
         try:
             await port.start()
             gc.freeze()  # what is loaded now stays loaded: the collector need not scan it
-            ready(port.address, getattr(courier, "port", 0))
+            ready(port.address, courier.port if isinstance(courier, Listening) else 0)
             await stop.wait()
         finally:
             await port.stop()

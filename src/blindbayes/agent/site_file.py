@@ -27,7 +27,7 @@ _ONE_WRITER = threading.Lock()
 
 
 def version_of(folder: Path) -> str:
-    """Return a keyed digest of site.toml, by which a form notices that the file changed since it was shown."""
+    """Return a keyed digest of site.toml, so that a form can detect a change of the file since it was shown."""
     return _digest(read_limited(folder / "site.toml", _MAX_BYTES))
 
 

@@ -21,7 +21,7 @@ from blindbayes.agent.site_file import change_settings, raw_settings, require_pl
 from blindbayes.agent.store.folder import SiteFolder
 from blindbayes.agent.store.tables import Tables
 from blindbayes.agent.table_rules import complete, rule_form
-from blindbayes.codebook import Categorical
+from blindbayes.codebook import Categorical, Numeric
 from blindbayes.errors import BlindbayesError, ConfigError, DataError
 from blindbayes.io import typed
 from blindbayes.study.file import StudyFile
@@ -144,12 +144,13 @@ def wanted_columns(study: StudyFile, name: str) -> dict[str, dict[str, Any]]:
     own = None if split is None else {*split.holds.get(name, ()), *([book.target] if name in split.labelled else ())}
     wanted = {book.target: {"kind": "class", "about": _listed(book.classes), "optional": False, "description": ""}}
     for feature in book.features:
-        about = _listed(tuple(map(feature.named, feature.values))) if isinstance(feature, Categorical) else ""
-        if (low := getattr(feature, "low", None)) is not None:
-            about = f"number from {low:g} to {feature.high:g}"  # type: ignore[union-attr]
-        kind = type(feature).__name__.lower()
-        facts = {"kind": kind, "about": about, "optional": bool(getattr(feature, "optional", False))}
-        wanted[feature.name] = {**facts, "description": getattr(feature, "description", "")}
+        about = ""
+        if isinstance(feature, Categorical):
+            about = _listed(tuple(map(feature.named, feature.values)))
+        elif isinstance(feature, Numeric):
+            about = f"number from {feature.low:g} to {feature.high:g}"
+        facts = {"kind": type(feature).__name__.lower(), "about": about, "optional": feature.optional}
+        wanted[feature.name] = {**facts, "description": feature.description}
     keys = {} if book.identifier is None else {part.column: None for part in book.identifier.parts}
     chosen = {each: facts for each, facts in wanted.items() if own is None or each in own}
     for key in keys:

@@ -144,7 +144,7 @@ def columns_of(book: Codebook) -> list[dict[str, Any]]:
     rows = []
     for feature in book.features:
         row: dict[str, Any] = {"name": feature.name, "kind": type(feature).__name__.lower()}
-        row["description"] = getattr(feature, "description", "")
+        row["description"] = feature.description
         if isinstance(feature, Categorical):
             row["listed"] = list(feature.values)
             row["meanings"] = [feature.named(value) for value in feature.values if value in feature.labels]

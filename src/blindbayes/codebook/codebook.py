@@ -138,7 +138,8 @@ class Codebook(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=Tru
                 "the class column and its labels are opened in spreadsheets: none may be a formula, such as =f(x)"
             )
         for feature in self.features:
-            if any(map(is_formula, (feature.name, *(getattr(feature, "values", None) or ())))):
+            values = () if isinstance(feature, Numeric | Text) else feature.values
+            if any(map(is_formula, (feature.name, *values))):
                 raise ConfigError(f"feature {feature.name!r}: neither its name nor a value may be a formula, such as =f(x)")
 
     @cached_property

@@ -55,7 +55,7 @@ class OmopCohort(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
 
     @property
     def sha256(self) -> str:
-        """The hash by which sites compare the cohorts of two studies."""
+        """The hash of the cohort, to compare those of two studies."""
         return hashlib.sha256(msgspec.json.encode(self)).hexdigest()
 
 

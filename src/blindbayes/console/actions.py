@@ -121,7 +121,7 @@ def revoke(context: Context, study: str, why: str | None = None, share_reason: b
 
 
 def send_study(context: Context, study: str) -> dict[str, Any]:
-    """Send a study to its other sites as an invitation: now, or as soon as they are connected"""
+    """Send a study to its other sites as an invitation: now, or as soon as they are connected."""
     who = context.agent.home.people.require("run", context.who)
     return {"study": study, "sites": context.agent.notices.invite(find_study(context.agent.home, study), who)}
 

@@ -297,7 +297,7 @@ async def _form_refusal(request: Request, user: User | None, body: bytes) -> Res
 
 
 def path_of(request: Request) -> str:
-    """Return the path by which the router chooses. `request.url` is rebuilt from the Host header in some releases."""
+    """Return the path that the router matches. Some releases rebuild `request.url` from the Host header."""
     return str(request.scope["path"])
 
 
@@ -343,10 +343,10 @@ def _secret() -> str:
 
 
 def cookie_name(request: Request) -> str:
-    """The session cookie's name, with the port: browsers share cookies between ports, and would sign out of another console."""
+    """Return the name of the session cookie. It has the port: browsers send the same cookies to every port of a host."""
     return f"{COOKIE}-{request.url.port or 80}"
 
 
 def cookie(request: Request, key: str) -> Mapping[str, Any]:
-    """The cookie of a session: no script reads it, no other origin sends it, and it does not outlive the browser."""
+    """Return the session cookie: scripts cannot read it, other origins cannot send it, and it ends with the browser."""
     return {"key": cookie_name(request), "value": key, "httponly": True, "samesite": "strict", "path": "/"}

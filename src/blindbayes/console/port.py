@@ -29,6 +29,7 @@ from blindbayes.crypto.coins import Coins
 from blindbayes.errors import BlindbayesError, ConfigError
 from blindbayes.io.files import read_private, write_whole
 from blindbayes.io.untrusted import convert, read_json_table
+from blindbayes.net.courier import Metered
 
 if TYPE_CHECKING:
     from blindbayes.console.first_run import FirstRun
@@ -210,8 +211,8 @@ def metrics(agent: Agent) -> str:
         "# TYPE blindbayes_frames_refused counter",
         *(f'blindbayes_frames_refused_total{{site="{name}"}} {count}' for name, count in agent.router.refused_frames.items()),
         "# TYPE blindbayes_courier_bytes counter",
-        f'blindbayes_courier_bytes_total{{direction="in"}} {getattr(courier, "bytes_in", 0)}',
-        f'blindbayes_courier_bytes_total{{direction="out"}} {getattr(courier, "bytes_out", 0)}',
+        f'blindbayes_courier_bytes_total{{direction="in"}} {courier.bytes_in if isinstance(courier, Metered) else 0}',
+        f'blindbayes_courier_bytes_total{{direction="out"}} {courier.bytes_out if isinstance(courier, Metered) else 0}',
         *(f"# TYPE blindbayes_{name} gauge\nblindbayes_{name} {value:.15g}" for name, value in numbers(agent).items()),
         "# EOF",
     ]

@@ -185,7 +185,7 @@ def _witnesses(home: SiteFolder) -> list[dict[str, Any]]:
 
 
 def shares(context: Context) -> dict[str, Any]:
-    """Models in shares of which this site holds one."""
+    """Return the models of which this site holds a share."""
     home = context.agent.home
     shares = []
     for each in home.shares.all():

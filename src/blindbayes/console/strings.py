@@ -152,7 +152,7 @@ _IN_CONSOLE = (  # what messages of the readers say to programmers and on the co
 
 
 def in_console(message: str) -> str:
-    """Return a message with what can be done in the console in place of options of the command line."""
+    """Replace options of the command line in a message by what can be done in the console."""
     for pattern, words in _IN_CONSOLE:
         message = re.sub(pattern, words, message)
     return message

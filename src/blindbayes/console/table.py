@@ -141,7 +141,7 @@ async def _compared(context: Context, given: TableSettings) -> dict[str, Any]:
 
 
 async def again(context: Context, fields: dict[str, Any]) -> dict[str, Any]:
-    """Facts of the page after a refusal, with what was typed."""
+    """Return the facts of the page after a refusal, including what was typed."""
     typed = _typed_rules(fields)
     try:
         given = msgspec.structs.replace(validated(TableSettings, from_form(fields, lenient=True), strict=False), show=())

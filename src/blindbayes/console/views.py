@@ -146,7 +146,7 @@ def evaluates(agent: Agent, file: StudyFile, run: str | None = None) -> bool:
 
 
 def answers(context: Context, study: str) -> dict[str, Any]:
-    """Sites of a study: who has it and what they decided, as far as they said so."""
+    """Return the sites of a study, whether each has it, and what each has announced about its decision."""
     agent = context.agent
     file = find_study(agent.home, study)
     rows = agent.notices.answers(file)

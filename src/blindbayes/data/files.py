@@ -242,7 +242,7 @@ def _is_plain(dialect: Dialect) -> bool:
 def scanned(
     file: str, dialect: Dialect, columns: Sequence[str], names: Sequence[str], kernels: Kernels, coded: Container[str]
 ) -> Iterator[pa.RecordBatch]:
-    """Read rows by the kernel, with codes of the distinct cells of `coded` columns while they are few."""
+    """Read rows with the kernel. Columns in `coded` become dictionaries while they have few distinct cells."""
     marks = f"{dialect.delimiter or ','}\n{dialect.quote}\r".encode()
     wanted, plain = [columns.index(name) for name in names], [name not in coded for name in names]
     scanner = CellScanner(kernels, marks, len(columns), wanted, plain, BATCH, 0 if dialect.names is not None else 1)

@@ -504,7 +504,7 @@ def _numbers(column: Any, name: str, missing: tuple[str, ...]) -> npt.NDArray[np
 
 
 def _described(feature: Feature, column: Any, missing: tuple[str, ...], bins: int | None, floor: int) -> tuple[Feature, str]:
-    """Return the feature as a draft describes it, and the reason, which the file shows and which quotes no row."""
+    """Return the feature for a draft and the reason for its description. The reason quotes no row."""
     if isinstance(feature, Categorical) and floor > 1:
         values = _frequent(feature.values, column, feature.name, floor)
         if len(values) == feature.size:

@@ -212,7 +212,7 @@ WORKBOOK = "make numbers of these cells in the workbook (in Excel: Data, Text to
 
 
 def not_numbers(name: str, rows: int, *, workbook: bool = False) -> DataError:
-    """Return the error for texts in a numeric column; `workbook`: of an Excel file, to which no decimal mark applies."""
+    """Return the error for texts in a numeric column. Of a `workbook`, it does not suggest a decimal mark."""
     marks = (
         "read a decimal comma with Dialect(decimal=',') (--decimal , on the command line) and separated thousands with "
         "Dialect(thousands='.') (--thousands .)"

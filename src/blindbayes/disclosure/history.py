@@ -167,7 +167,7 @@ class History:
         return frozenset(first["contributors"]) if needs_all and ended and ended["state"] == "done" else None
 
     def unsettled(self) -> list[tuple[dict[str, Any], ExactSum]]:
-        """Return ended runs that may have opened one of several sets, or nothing: how they began, and what they count as."""
+        """Return ended runs that may have opened one of several sets or nothing, each with its start entry."""
         runs = []
         for each in self.exact_sums():
             events, end = {entry["event"]: entry for entry in self.entries_of(each.run)}, self.end_of(each.run)
@@ -179,12 +179,12 @@ class History:
     # -- incremental runs ----------------------------------------------------------------------------------------------
 
     def releases(self, study: str, identity: str) -> list[dict[str, Any]]:
-        """Return the entries with which runs began that revealed, or may have revealed, this site's data."""
+        """Return the start entries of all runs that revealed, or may have revealed, this site's data."""
         begun = ((entry, self.included(entry["run"])) for entry in self._computed(study) if "quorum" in entry)
         return [entry for entry, included in begun if included is None or identity in included]
 
     def previous(self, releases: list[dict[str, Any]]) -> list[int | None]:
-        """Return for each release the index of the one whose changes it reveals, as `charges.max_moved` takes it."""
+        """Return, for each release, the index of the earlier one that it adds to, as `charges.max_moved` takes it."""
         places = {entry["run"]: index for index, entry in enumerate(releases)}
         return [None if entry.get("since") is None else places.get(entry["since"], -1) for entry in releases]
 

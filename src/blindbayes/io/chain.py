@@ -253,7 +253,7 @@ class Chain:
             raise LedgerError(f"{self.path.name}: {why}") from error
 
     def _grow(self, handle: int, raw: bytes, entry: Entry) -> None:
-        """Update the verified state by what this object wrote."""
+        """Update the verified state after a write by this object."""
         known = self._known
         if known.count == len(known.entries):
             known.entries.append(entry)
@@ -331,7 +331,7 @@ class Chain:
 
     @contextlib.contextmanager
     def _open(self, *, write: bool) -> Iterator[int | None]:
-        """Open and lock the file: exclusively for a writer, shared for readers. Yield None if it may be, and is, missing."""
+        """Open and lock the file: exclusively for a writer, shared for readers. Yield None if it is missing and may be."""
         if fcntl is None:  # pragma: no cover
             raise LedgerError(f"a {self.form.noun} needs POSIX file locks")
         flags = (os.O_RDWR | os.O_APPEND if write else os.O_RDONLY) | os.O_CLOEXEC

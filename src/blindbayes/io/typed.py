@@ -8,10 +8,13 @@ only, by one thread at a time, before anything is decoded.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
-from typing import Any, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias, TypeVar
 
 import msgspec
+
+Json: TypeAlias = "bool | int | float | str | Sequence[Json] | Mapping[str, Json] | None"
+"""A fact for people and machines, which JSON can hold."""
 
 _T = TypeVar("_T")
 _BUILDING = threading.RLock()

@@ -47,7 +47,7 @@ def recalibrated(model: BaseNaiveBayes, evaluation: Evaluation) -> BaseNaiveBaye
 
 
 def fit_scores(evaluation: Evaluation, *, scalable: bool = True) -> tuple[float, FloatArray]:
-    """Return the factor of all log-odds, and what is added to the score of each class."""
+    """Fit the common factor of all log-odds and the shift of each class."""
     edges = log_odds_edges(evaluation.bins)
     step = edges[1] - edges[0] if len(edges) > 1 else 2.0
     middle = np.concatenate([edges - step / 2, edges[-1:] + step / 2])

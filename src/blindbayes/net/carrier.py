@@ -59,7 +59,7 @@ def record(kind: Kind, name: bytes = b"", body: bytes = b"") -> bytes:
 
 
 async def read_record(reader: asyncio.StreamReader) -> tuple[int, bytes, bytes]:
-    """Return kind, name and body. Raise `PeerProtocolError` for what cannot be a record."""
+    """Return kind, name and body. Raise `PeerProtocolError` if the bytes are no record."""
     size, kind, named = _HEAD.unpack(await reader.readexactly(_HEAD.size))
     if named > size or size > MAX_ENVELOPE_BYTES + _NAME_BYTES:
         raise PeerProtocolError("the engine sent a malformed record")

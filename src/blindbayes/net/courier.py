@@ -64,6 +64,21 @@ class Repinned(Protocol):
         """Know exactly these sites from now on; return True if that is new. Connections may break and come again."""
 
 
+@runtime_checkable
+class Listening(Protocol):
+    """A courier with a port of its own, 0 if nobody can dial in."""
+
+    port: int
+
+
+@runtime_checkable
+class Metered(Protocol):
+    """A courier that counts the bytes of frames."""
+
+    bytes_in: int
+    bytes_out: int
+
+
 class Courier(Protocol):
     latency: Latency
 

@@ -252,7 +252,7 @@ class RoleDriver:
         return await self._record(DriverEvent.SAID_READY)
 
     async def _gather(self) -> DriverEvent:
-        """Wait until all that joined can pay."""
+        """Wait until every party that joined reports that it can pay."""
         if not self._hub:
             self._say_ready()
         self._go_live()
@@ -535,7 +535,7 @@ class RoleDriver:
         return late, min(ends, default=now)
 
     def _give_up(self, number: int, names: Sequence[str]) -> Decided:
-        """Decide to give up on one of these parties: the one whose own account explains most."""
+        """Name the party that the run gives up on: the one whose state explains the failure best."""
         name = min(names, key=self._explains)
         link = self._links[name]
         if link.aborted is None:

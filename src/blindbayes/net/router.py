@@ -78,7 +78,7 @@ class Router:
         return Route(self, site, role)
 
     def attach(self, site: str, link: Link) -> None:
-        """Deliver to `link` what its pair's peer, hosted by `site`, sends."""
+        """Deliver frames from `site` to `link` if they are for its pair of roles."""
         self._links[link.pair.run_id, link.pair.me, link.pair.peer] = (site, link)
 
     def detach(self, run_id: str) -> None:

@@ -57,7 +57,7 @@ DRIVER: Mapping[Phase, Mapping[DriverEvent, Phase]] = {
 
 
 class Peer(enum.Enum):
-    """The state of a peer, as far as this site knows it."""
+    """State of a peer, as known at this site."""
 
     ABSENT = "absent"  # no session was ever confirmed
     JOINED = "joined"

@@ -54,7 +54,7 @@ class Statement:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A field to fill in, for what the folder does not say."""
+    """Return a field to fill in, for facts that the folder lacks."""
 
     name: str
     hint: str
@@ -498,7 +498,7 @@ def _but(delta: float) -> str:
 
 
 def _bounded(epsilon: float, delta: float) -> tuple[float, float]:
-    """Return by which factor odds change at most, and with which probability by more: `odds_bound` of the statement."""
+    """Return the `odds_bound` of the statement: the largest change of odds, and the probability of a larger one."""
     return (2 * _factor(epsilon), min(1.0, 3 * delta)) if delta else (_factor(epsilon), 0.0)
 
 

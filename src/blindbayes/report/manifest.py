@@ -91,7 +91,7 @@ def claims_json(files: Mapping[str, bytes]) -> bytes:
 
 
 def digest_of(name: str, content: bytes) -> str:
-    """Return the digest by which two sites compare a file: the model to nine digits, the study without signatures."""
+    """Return the digest of a file for comparison between sites: of a model to nine digits, of a study without signatures."""
     if name == STUDY:
         content = _SIGNATURES.sub(b"", content)
     if name == "model.json":

@@ -111,8 +111,8 @@ def gaussian_plot(parameters: Parameters, noise_interval: NoiseInterval | None =
     out = _open(left + width + 90, 44 + (step * len(classes) + 14) * len(gaussians), "Mean and deviation, by class")
     y = 40.0
     for name, term in gaussians:
-        feature = parameters.codebook.feature(name)
-        low, high = float(getattr(feature, "low", 0.0)), float(getattr(feature, "high", 1.0))
+        feature = parameters.codebook.numeric(name)
+        low, high = float(feature.low), float(feature.high)
         other = None if noise_interval is None else noise_interval.terms[name]
         means = between(other.mean) if isinstance(other, Gaussian) else None
         for at, (label, mean, variance) in enumerate(zip(classes, term.mean, term.variance, strict=True)):

@@ -136,7 +136,7 @@ def _makers(files: Mapping[str, bytes], verified: Verified, named: NamedParties,
 
 
 def _is_alone(files: Mapping[str, bytes], verified: Verified, manifest: Manifest, named: NamedParties) -> bool:
-    """Return True if by the study the maker learns no result that others sign. Raises if the folder holds one nevertheless."""
+    """Return True if the maker learned no result that others could sign. Raise if the folder holds a result all the same."""
     alone = set(named.learners).isdisjoint(verified.signers) or (named.classifies and not manifest.learned)
     allowed = _WITHOUT_RESULT if named.classifies else _WITHOUT_RESULT - {"classes.csv"}
     if alone and (others := sorted(set(files) - allowed)):

@@ -104,7 +104,7 @@ class Evaluation:
 
     @classmethod
     def from_confusion(cls, classes: tuple[str, ...], counts: npt.NDArray[Any]) -> Evaluation:
-        """Return the evaluation of which only the confusion matrix is known: of two classes one with two bins."""
+        """Make an evaluation from a confusion matrix alone. For two classes it has two bins."""
         if len(classes) == 2:
             return cls.from_vector(classes, 2, counts.reshape(-1))
         square = counts.reshape(len(classes), len(classes)).astype(np.int64)
@@ -244,7 +244,7 @@ class Evaluation:
 
     @property
     def figures(self) -> dict[str, Any]:
-        """All figures as plain values; None for what is not defined."""
+        """All figures as plain values; undefined ones are None."""
         recall, precision, base = self.recall, self.precision, self.base_rate
         return {
             "rows": self.rows,

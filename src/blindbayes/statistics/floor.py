@@ -124,7 +124,7 @@ class Margin:
 
 
 def _open_margins(margins: Sequence[Margin], floor: int) -> Generator[Ask | Reveal, Answer, None]:
-    """Decide and open margins of which only the totals are known. The steps are those of the module's docstring."""
+    """Decide which cells of the margins are opened, from their totals. Steps as in the module's docstring."""
     tested = [each for each in margins if len(each.cells) > 1]
     for each in margins:
         if len(each.cells) == 1:

@@ -20,11 +20,11 @@ WordDraws: TypeAlias = Callable[[npt.NDArray[np.int64]], FloatArray]
 
 @dataclass(frozen=True)
 class NoiseInterval:
-    """Models that the exact table may have given, behind a private one: draws along the first axis of every array.
+    """Models that the exact table may have given, drawn from the noise of a private model. Draws are the first axis of arrays.
 
     `terms` maps a feature to log-probabilities (draws, classes, values) or to means and variances (draws, classes), and to
-    None where the feature was not released. `edges` are the cells, in fine ones, that a histogram was released in. `words`
-    gives the log-probabilities of the words of a text that are asked for, (draws, classes, words).
+    None where the feature was not released. `edges` are the edges of a released histogram, in fine cells. `words` returns the
+    log-probabilities of given words of a text, (draws, classes, words).
     """
 
     log_prior: FloatArray = field(repr=False)

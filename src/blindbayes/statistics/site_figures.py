@@ -91,7 +91,7 @@ class SiteCells:
 
     @property
     def conclusion(self) -> str:
-        """The conclusions that their totals allow."""
+        """A sentence on what the opened totals reveal about single sites."""
         if self.detail == "spread":
             return (
                 "Mean and standard deviation over the sites do not depend on which site has which figure. Sites that pool "

@@ -118,7 +118,9 @@ def _require_weights(study: Study) -> None:
 
 
 def _require_duplicates(study: Study) -> None:
-    if getattr(study, "duplicates", "join") not in ("join", "first", "reject"):
+    from blindbayes.study.study import JoinStudy  # which imports this module
+
+    if isinstance(study, JoinStudy) and study.duplicates not in ("join", "first", "reject"):
         raise ConfigError("duplicates are 'join', 'first' or 'reject'")
 
 

@@ -38,7 +38,7 @@ NO_LIMIT = "how many instances may be classified in all? Sites refuse a study wi
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """A refusal of a study, and the settings any of which mends it; empty if none is known."""
+    """A refusal of a study, and settings that would each mend it."""
 
     error: BlindbayesError
     settings: tuple[str, ...]

@@ -45,7 +45,7 @@ Amount = tuple[int, int]
 
 @dataclass(slots=True)
 class Transcript:
-    """Messages of a run, as far as recorded, and the kinds that each party received."""
+    """The recorded messages of a run, and the kinds that each party received."""
 
     keep: Keep
     entries: list[SentMessage] = field(default_factory=list)

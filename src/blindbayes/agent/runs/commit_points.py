@@ -8,14 +8,23 @@ protocol's SPEC.md lists these messages under `[commit_points]`; if it does not,
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Protocol, runtime_checkable
 
 from blindbayes.agent.store.folder import SiteFolder
 from blindbayes.protocols import registry
 from blindbayes.protocols.secure_sum.graph import unpack_bits
+from blindbayes.protocols.secure_sum.messages import SurvivorsNamed
 from blindbayes.study.file import StudyFile
 
 LEFT, CONFIRMED = "vector left", "survivors confirmed"
+
+
+@runtime_checkable
+class ByName(Protocol):
+    """A message that lists the survivors by name."""
+
+    @property
+    def names(self) -> tuple[str, ...]: ...
 
 
 def names_of(protocol: str) -> dict[str, str]:
@@ -43,11 +52,11 @@ class CommitPoints:
         if type(message).__name__ == self._kinds.get("survivors"):
             self.survivors = self._named(message)
 
-    def _named(self, message: Any) -> tuple[str, ...]:
+    def _named(self, message: object) -> tuple[str, ...]:
         contributors = self._study.setting.contributors
-        if hasattr(message, "names"):
+        if isinstance(message, ByName):
             return tuple(name for name in message.names if name in contributors)
-        flags = unpack_bits(message.survivors, len(contributors))
+        flags = unpack_bits(message.survivors, len(contributors)) if isinstance(message, SurvivorsNamed) else None
         return () if flags is None else tuple(name for name, is_in in zip(contributors, flags, strict=True) if is_in)
 
     def _write(self, event: str, **facts: list[str]) -> None:

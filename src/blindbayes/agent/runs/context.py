@@ -315,7 +315,7 @@ def contribution(study: StudyFile, state: State, quorum_size: int, *, exact: boo
 
 
 def _selection(study: StudyFile) -> str:
-    """Return a hash of everything by which a study chooses rows of a table, or "" if all of them count."""
+    """Return a hash of all settings that decide which rows of a table count, or "" if all of them do."""
     cohort = None if study.book.omop is None else study.book.omop.cohort.sha256
     chosen = (study.study.estimation.held_out or None, study.privacy.rows_per_person)
     if chosen == (None, None):

@@ -25,7 +25,7 @@ from blindbayes.study.tasks.traits import ModelForm
 
 
 class Unwritten(Exception):
-    """The roles have ended, and what they returned could not be written."""
+    """Raised if the roles have ended and their results could not be written."""
 
     def __init__(self, error: OSError | LedgerError) -> None:
         why = error.strerror if isinstance(error, OSError) else str(error)
@@ -99,7 +99,7 @@ class AgentRun:
         }
 
     def ends_approval(self, error: BlindbayesError) -> bool:
-        """Return True if a failed check may have revealed one bit of what stays in shares: staff decide about more runs."""
+        """Return True if a failed check may have revealed one bit of the shares. Then staff must approve any further run."""
         if not isinstance(error, IntegrityError) or isinstance(error, UndisclosedError):
             return False
         return self.study.task.model is ModelForm.SHARED and bool(set(error.suspects) - set(self.roles))

@@ -141,7 +141,7 @@ def _explain_row(fitted: Any, data: str, row: int, as_json: bool, reading: Mappi
 
 
 def _plain(value: Any) -> Any:
-    """Return a cell as JSON has it: a decimal number or a date as text."""
+    """Return a cell as a value of JSON: decimal numbers and dates as text."""
     return value if value is None or isinstance(value, bool | int | float) else str(value)
 
 

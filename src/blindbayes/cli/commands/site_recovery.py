@@ -103,7 +103,7 @@ def _names(home: SiteFolder) -> dict[str, str]:
 @HOME
 @JSON
 def unsettled(home: SiteFolder, as_json: bool) -> None:
-    """List exact sums that ended without a record of whom they included, and the risk.
+    """List exact sums whose record of included sites is missing, and the risk.
 
     Example:
       blindbayes site unsettled --config north

@@ -124,7 +124,7 @@ def _invalid(variable: Element, file: File, where: str) -> tuple[list[str], list
 
 
 def _range(variable: Element, file: File, where: str, step: float | None) -> dict[str, Any]:
-    """Return the declared bounds, and a note if others look counted from rows."""
+    """Return the declared bounds, and a note if the file has others that look computed from rows."""
     spans = variable.all("valrng", "range")
     items = [item.attributes.get("VALUE") for item in variable.all("valrng", "item")]  # single valid values
     bounds: dict[str, Any] = {}

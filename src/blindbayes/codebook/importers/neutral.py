@@ -1,4 +1,4 @@
-"""The columns of a data dictionary as every importer returns them, as far as the dictionary describes them."""
+"""Columns of a data dictionary in the neutral form that every importer returns."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class File:
 
 
 def place(item: Any, text: str) -> str:
-    """Return a place in a JSON file with its line, as far as it is known."""
+    """Return a place in a JSON file, with its line if that is known."""
     return f"line {item.line}, {text}" if isinstance(item, Located) else text
 
 

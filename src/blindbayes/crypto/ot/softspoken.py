@@ -97,12 +97,12 @@ class OtSender:
         return SenderStream(name, self, _Leaves(self.leaves, name, missing))
 
     def require_whole(self, party: str | None = None) -> None:
-        """Raise after a failed check: its outcome revealed something about the offset."""
+        """Raise if a consistency check has failed: its outcome revealed something about the offset."""
         if self._failed:
             raise PeerProtocolError("a check of these transfers has failed; they must be set up anew", party=party)
 
     def burn(self) -> None:
-        """End the life of the offset."""
+        """Mark the offset as unusable."""
         self._failed = True
 
 
@@ -269,7 +269,7 @@ def _children(node: bytes) -> tuple[bytes, bytes]:
 
 
 def _leaf_end(leaf: bytes) -> tuple[bytes, bytes]:
-    """Return the key of a leaf's streams, and the leaf's bytes in the check of the trees."""
+    """Derive two values from a leaf: the key of its streams, and its bytes in the consistency check of the trees."""
     size = KEY_BYTES + LEAF_CHECK_BYTES
     both = hashlib.blake2b(b"leaf", key=leaf, digest_size=size, person=b"softspoken leaf").digest()
     return both[:KEY_BYTES], both[KEY_BYTES:]

@@ -124,7 +124,7 @@ def code_digest(drawn_in: tuple[str, ...] = ()) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Setting:
-    """The setting of a release, in the sentences of its statement; by default one holder of one table."""
+    """The circumstances of a release, as sentences of its statement. The defaults are those of one table at one holder."""
 
     composition: str = ONE_RELEASE
     trust_model: str = CENTRAL_TRUST
@@ -135,12 +135,12 @@ class Setting:
 
     @property
     def randomness(self) -> str:
-        """The generator, and what is computational."""
+        """The sentence on the random generator and on computational assumptions."""
         return CENTRAL_RANDOMNESS if self.model == "Central" else FEDERATED_RANDOMNESS
 
     @property
     def access(self) -> str:
-        """Access to the tables, and what is kept of them."""
+        """The sentence on who reads the tables and what is stored."""
         return CENTRAL_ACCESS if self.model == "Central" else FEDERATED_ACCESS
 
 
@@ -276,7 +276,7 @@ class PrivacyStatement:
 
     @property
     def odds(self) -> float:
-        """The factor e^epsilon; without delta the largest by which one unit changes the odds of anything."""
+        """The factor e^epsilon. Without delta, one unit changes the odds of any event by this factor at most."""
         return math.exp(min(self.epsilon, 700.0))  # beyond that no float holds it
 
     @property

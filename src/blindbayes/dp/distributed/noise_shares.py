@@ -145,7 +145,7 @@ class DistributedNoise:
         return dataclasses.replace(self, honest=honest)
 
     def repeated(self, releases: int) -> DistributedNoise:
-        """Return the noise of several tables one after the other, of which a unit is in one.  [folds]"""
+        """Return the noise of several concatenated tables; each unit is in one of them.  [folds]"""
         return dataclasses.replace(self, bounds=self.bounds * releases)
 
     def share(self, coins: Coins) -> npt.NDArray[np.int64]:

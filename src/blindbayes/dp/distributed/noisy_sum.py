@@ -81,7 +81,7 @@ class _Tables(ReleasePlan):
 
     @classmethod
     def with_noise(cls, plan: ReleasePlan, noise: SumNoise, shares: int) -> _Tables:
-        """Return a plan with the noise of that many parties."""
+        """Return a plan with the noise of `shares` parties."""
         facts = {item.name: getattr(plan, item.name) for item in fields(ReleasePlan)}
         return cls(**facts, shared_noise=noise, shares=shares)
 
@@ -223,9 +223,9 @@ class NoisySum(ReleaseOfShares):
     def fit(
         self, total: npt.NDArray[Any], *, shares: int, alpha: float, min_cell: int = 0
     ) -> tuple[Parameters, Statistics, dict[str, Any]]:
-        """Return the model, the integer statistics and the record of a sum with that many shares of noise in it.
+        """Return model, integer statistics and noise record of a sum that contains `shares` shares of noise.
 
-        The record is empty if a protocol brought a law of its own, which readers of a model file do not know.
+        The record is empty if the protocol has a noise law of its own, which readers of model files do not know.
 
         Noisy counts below `min_cell` become 0 in the statistics, and the model is made without them. Postprocessing only.
         """
@@ -247,7 +247,7 @@ class NoisySum(ReleaseOfShares):
         return tuple(tables)
 
     def describe(self, shares: int) -> dict[str, Any]:
-        """Return public facts of a sum with that many shares of noise in it."""
+        """Return public facts of a sum that contains `shares` shares of noise."""
         return _Tables.with_noise(self.tables, self.noise, shares).describe()
 
     # -- what it promises ------------------------------------------------------------------------------------------------

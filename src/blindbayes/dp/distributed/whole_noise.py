@@ -70,7 +70,7 @@ class WholeNoise:
         return self
 
     def repeated(self, releases: int) -> WholeNoise:
-        """Return the noise of several tables one after the other, of which a unit is in one.  [folds]"""
+        """Return the noise of several concatenated tables; each unit is in one of them.  [folds]"""
         return replace(self, releases=releases)
 
     # -- words -----------------------------------------------------------------------------------------------------------

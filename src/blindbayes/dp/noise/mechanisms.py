@@ -161,7 +161,7 @@ class Mechanism(ABC):
 
     @cached_property
     def _fine(self) -> int:
-        """Grid points per bound where blocks have different bounds: a multiple of those whose cells must not be rounded."""
+        """Grid points per bound if blocks have different bounds: a multiple of the bounds whose cells must stay exact."""
         even = math.lcm(*(block.bound for block in self.sensitivity.blocks if block.spread))
         if even > 1 << 32:
             raise ConfigError("the bounds of the texts have no small common multiple: choose the same max_words, or round ones")

@@ -46,7 +46,7 @@ _TIE = math.exp(STEP)  # odds that an answer keeps where its table contradicts i
 
 @dataclass(frozen=True)
 class CalibrationTable:
-    """A small table of the rows by what a model says of them, for epsilon."""
+    """A small private table: rows counted by the prediction of a model."""
 
     epsilon: Fraction
     rows_per_unit: int

@@ -19,7 +19,7 @@ _FALL = np.exp(-np.arange(1025) * STEP)
 def tempered(parameters: Parameters, scale: float) -> Parameters:
     """Return the model with the contrast of classes in each table multiplied by `scale`.
 
-    Probabilities are normalised again, and what that takes from a class its prior gives back, so that scores stay the same.
+    Probabilities are normalised again; the priors are adjusted so that this does not change any score.
     """
     terms: dict[str, Term] = dict(parameters.terms)
     prior = parameters.log_prior.copy()

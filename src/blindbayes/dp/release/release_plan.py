@@ -383,7 +383,7 @@ class NoisyStatistics:
         return np.asarray(level), deviation
 
     def _hidden(self, cut: FeatureEncoding, cells: Floats, rows: Floats) -> npt.NDArray[np.bool_]:
-        """Return a mask of the cells published as 0: below `min_cell`, as released or adjusted, or of a class below it."""
+        """Return a mask of the cells to publish as 0: below `min_cell` before or after adjustment, or of a class that is 0."""
         hidden = (cells < self.min_cell) | (rows == 0)[:, None]
         for item, table in zip(self.plan.items, self.tables, strict=True):
             if item.name == cut.feature and item.kind == "cells" and cut.cells > 1:

@@ -104,7 +104,7 @@ class ModelSelection:
         return candidates
 
     def choose(self, parameters: Parameters, rows: CodedRows, coins: Coins) -> tuple[Parameters, str]:
-        """Return the selected model and its description: with a part of its evidence, or with a rule."""
+        """Select a candidate privately: the model with part of its evidence, or with a rule. Return it and its description."""
         candidates = self.candidates(parameters, rows)
         scores = np.concatenate([each.scores for each in candidates])
         at = int(permute_and_flip(coins, scores, self.rate)[0])

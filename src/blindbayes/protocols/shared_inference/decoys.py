@@ -88,7 +88,7 @@ def offer_places(
 
 
 def hear_decoys(query: SharedArgmaxSetup, q: Block128, hash_: TweakedHash, stream: SenderStream) -> Role[Codes]:
-    """Return the places of the instances, once everything is garbled; raise if the evaluator chose otherwise than it says."""
+    """Return the places of the instances, revealed after garbling. Raise if they contradict what the evaluator chose before."""
     other = query.holders[0]
     reply = yield from receive_marked(other, DecoysTold, hash_.session, 0)
     decoys = reply.decoys.astype(np.int64)
@@ -136,7 +136,7 @@ def among(made: Mapping[str, Codes], places: Codes, columns: Mapping[str, Codes]
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """The evaluator's shares of the scores at all places, and what it alone knows of them."""
+    """The evaluator's shares of the scores at all places, with its private knowledge of the decoys."""
 
     shares: Limbs = field(repr=False)
     instances: Codes  # their places

@@ -90,7 +90,7 @@ def ask_references(
 def answer_references(
     run: Run, chooser: str, plan: ScoreLayout, tables: Tables, names: Sequence[str], ot_sender: OtSender, coins: Coins
 ) -> Role[None]:
-    """Answer references in training: the party with shares of those tables."""
+    """Answer reference queries during training, as the party that has shares of the tables."""
     setup = _setup(plan, run.me, chooser, names)
     session = yield from agree(run, chooser, _STEP, setup.facts(), coins)
     hash_, stream = TweakedHash(session), ot_sender.session(session)

@@ -44,7 +44,7 @@ _LIMB = (1 << 32) - 1
 
 @dataclass(frozen=True)
 class SharedRowsSetup:
-    """The public facts: the parties, of which the first ones and the last compute, and the codebook."""
+    """Public facts of the protocol: codebook, parties, and how many of them compute (the first ones and the last)."""
 
     codebook: Codebook
     parties: tuple[str, ...]

@@ -118,11 +118,20 @@ class JointModel:
         """
         return self._ask(self._open(frames, labelled=True), coins, evaluate=True)
 
-    def _ask(self, sources: Mapping[str, ColumnSource | int], coins: Coins | None, **question: Any) -> Prediction:
+    def _ask(
+        self,
+        sources: Mapping[str, ColumnSource | int],
+        coins: Coins | None,
+        *,
+        to: str | None = None,
+        scope: Scope = "everybody",
+        evaluate: bool = False,
+    ) -> Prediction:
         """Run the tasks that agents run for a batch, at sites in memory."""
         coins = Coins.system() if coins is None else coins
         first = next(iter(self.shares.values()))
-        request = Request(first.public.get("run", "0" * 32), coins.bytes(16).hex(), **question)
+        batch = coins.bytes(16).hex()
+        request = Request(first.public.get("run", "0" * 32), batch, to=to, scope=scope, evaluate=evaluate)
         run_id = prediction_run(first.study, request.model, request.batch)
         terms = self._terms(run_id)
         sites = {name: MemorySite(name, each, share=self.shares[name]) for name, each in sources.items()}

@@ -53,7 +53,7 @@ def reference_answers(agreed: ColumnsSetup | JoinSetup) -> int:
 
 
 def answers(agreed: ColumnsSetup | JoinSetup, queries: Iterable[SharedArgmaxSetup]) -> int:
-    """Return what batches cost the query budget: their instances, and what a deviating party asks in place of dummies."""
+    """Return the cost of batches for the query budget: instances, and queries that a deviating party could substitute."""
     columns = agreed if isinstance(agreed, ColumnsSetup) else agreed.columns
     askers = _askers(agreed) if asks_references(columns) else 0
     return sum(query.count + askers * max(query.dummies, query.decoys) for query in queries)

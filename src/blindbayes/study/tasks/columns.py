@@ -14,13 +14,14 @@ from blindbayes.codebook import Codebook
 from blindbayes.data.columns import ColumnSource
 from blindbayes.data.identifiers import recipe_of
 from blindbayes.errors import ConfigError, DataError, LocalProtocolError, PrivacyError
+from blindbayes.io.typed import Json
 from blindbayes.protocols.shared_training.columns import ColumnsSetup
 from blindbayes.statistics import CodedRows, Layout, Statistics, count_block
 from blindbayes.statistics.parameters import Parameters, estimate
 from blindbayes.study.agreement import Agreement, Holdings
 from blindbayes.study.study import JoinStudy, Study
 from blindbayes.study.tasks.checked_table import CheckedTable
-from blindbayes.study.tasks.task import BatchColumns, StudyTask
+from blindbayes.study.tasks.task import BatchColumns, DryRun, StudyTask
 
 
 def keys_of(study: Study) -> tuple[str, ...]:
@@ -98,7 +99,7 @@ def describe_queries(queries: int | None) -> str:
     return f"{limit} Repeated queries let the model be read off; limit them."
 
 
-def dry_run_columns(task: StudyTask, opened: list[str]) -> tuple[dict[str, Any], list[str]]:
+def dry_run_columns(task: StudyTask, opened: list[str]) -> DryRun:
     """Return what a site would read, and whether its rows fit: the task reads them, as in a run."""
     agreement, study, site = task.agreement, task.study, task.site
     table = site.columns(agreement)
@@ -112,12 +113,12 @@ def dry_run_columns(task: StudyTask, opened: list[str]) -> tuple[dict[str, Any],
         *([agreement.book.target] if table.labelled else []),
     ]
     opens = task.disclosure
-    facts: dict[str, Any] = {"reads": reads, "leaves_as": list(opens.messages), "opened": list(opens.opened)}
-    facts |= {"opened_to": list(opens.learners), "refused_because": problems}
+    facts: dict[str, Json] = {"reads": reads, "leaves_as": list(opens.messages), "opened": list(opens.opened)}
+    facts["opened_to"] = list(opens.learners)
     if opens.answers is not None:
         facts["opened_per_classified_instance"] = ["class"]
-    lines = [f"This site would read {', '.join(reads)}.", *(f"  {line}" for line in opens.messages), *opened]
-    return facts, [*lines, "Nothing has left."]
+    lines = f"This site would read {', '.join(reads)}.", *(f"  {line}" for line in opens.messages), *opened
+    return DryRun(facts, (*lines, "Nothing has left."), problems)
 
 
 # -- a party's table, and what it computes alone ------------------------------------------------------------------------------

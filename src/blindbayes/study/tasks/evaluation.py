@@ -33,6 +33,7 @@ from blindbayes.dp.distributed.noisy_evaluation import NoisyEvaluation
 from blindbayes.dp.distributed.noisy_sum import NoisySum, persons_words
 from blindbayes.dp.noise.exact_events import budget_floor
 from blindbayes.errors import ConfigError, DataError, PeerProtocolError, PrivacyError
+from blindbayes.io.typed import Json
 from blindbayes.io.untrusted import markdown
 from blindbayes.naive_bayes.model_file import dump_model
 from blindbayes.protocols import link_bytes
@@ -51,6 +52,7 @@ from blindbayes.study.fields import Candidate
 from blindbayes.study.study import Study
 from blindbayes.study.tasks.result import Leak, RunResult, leakage_of
 from blindbayes.study.tasks.sums import SumTask, agreed_total, describe_trust
+from blindbayes.study.tasks.task import DryRun
 from blindbayes.study.tasks.traits import Support
 
 if TYPE_CHECKING:
@@ -80,10 +82,10 @@ class _SumResult(RunResult):
     statement: str = field(repr=False)
     included: tuple[str, ...]  # whose rows are in the sum
     report: LeakReport = field(repr=False)
-    facts: Mapping[str, Any] = field(repr=False)
+    facts: Mapping[str, Json] = field(repr=False)
 
     @property
-    def known(self) -> dict[str, Any]:
+    def known(self) -> dict[str, Json]:
         return {"included": list(self.included)}
 
 
@@ -96,7 +98,7 @@ class EvaluationResult(_SumResult):
     sites: SiteFigures | None = None  # what was opened about single sites; None: nothing
 
     @property
-    def figures(self) -> dict[str, Any]:
+    def figures(self) -> dict[str, Json]:
         """Accuracy, recall, precision, AUC, Brier score, calibration error, ...: see `Evaluation.figures`."""
         return self.evaluation.figures
 
@@ -281,7 +283,7 @@ class EvaluationTask(SumTask):
             return self._contributed(outcome, "This site contributed to the evaluation and did not learn it.")
         total = agreed_total(totals)
         (evaluation,), sites = self._open(total)
-        return EvaluationResult(**self._facts(total, outcome), evaluation=evaluation, model=self.evaluated, sites=sites)
+        return EvaluationResult(*self._run_facts(total, outcome), evaluation, self.evaluated, sites)
 
     def _open(self, total: Total) -> tuple[list[Evaluation], SiteFigures | None]:
         words, classes = total.words.view(np.int64), self.study.codebook.classes
@@ -296,8 +298,10 @@ class EvaluationTask(SumTask):
                 "the total is the evaluation of no rows: a party sent a vector that is no evaluation", suspects=total.included
             ) from cause
 
-    def _facts(self, total: Total, outcome: Outcome) -> dict[str, Any]:
-        """Return what every result says of its run."""
+    def _run_facts(
+        self, total: Total, outcome: Outcome
+    ) -> tuple[Mapping[str, Leak], Cost, str, tuple[str, ...], LeakReport, Mapping[str, Json]]:
+        """Return the fields that every result shares, in their order."""
         setting, sha256, privacy = self.setting, self.agreement.sha256, self.study.privacy
         lines = [
             f"Study {sha256}",
@@ -306,21 +310,15 @@ class EvaluationTask(SumTask):
             f"Opened: {setting.label}, of {self._opened_cells}. Who learned it stands in the leak report.",
             *self._conclusions,
         ]
-        facts: dict[str, Any] = {"study": sha256, "protocol": self.name, "opened": setting.label, "evaluated on": self._what}
+        facts: dict[str, Json] = {"study": sha256, "protocol": self.name, "opened": setting.label, "evaluated on": self._what}
         if self.noisy is not None:
             persons = persons_words(privacy.rows_per_person, privacy.sites_per_person)
             trust = describe_trust(self.sum, self.noisy.noise)
             lines.append(self.noisy.statement(trust, self._composition, persons, privacy.tuning_note).text)
             facts |= {"epsilon": privacy.epsilon, "delta": privacy.delta}
         follows = (*follows_from_sum(self.name, setting, len(total.included)), *self._conclusions)
-        return {
-            "leakage": leakage_of(outcome),
-            "cost": outcome.cost,
-            "statement": "\n\n".join(lines),
-            "included": total.included,
-            "report": self._report(outcome, follows),
-            "facts": facts,
-        }
+        report = self._report(outcome, follows)
+        return leakage_of(outcome), outcome.cost, "\n\n".join(lines), total.included, report, facts
 
     @property
     def _conclusions(self) -> tuple[str, ...]:
@@ -347,13 +345,13 @@ class EvaluationTask(SumTask):
 
     @property
     def assumptions(self) -> tuple[str, ...]:
-        """The grounds of the promise: of two sums, those of the one in shares."""
+        """The assumptions behind the noise of the evaluation."""
         return () if self.noisy is None else (describe_trust(self.sum, self.noisy.noise),)
 
     def _outputs(self, learners: tuple[str, ...]) -> tuple[Output, ...]:
         return self.further_outputs(learners)[:1]
 
-    def dry_run(self) -> tuple[dict[str, Any], list[str]]:
+    def dry_run(self) -> DryRun:
         return super(SumTask, self).dry_run()
 
 
@@ -507,9 +505,7 @@ class CrossValidationTask(EvaluationTask):
         if not (totals := self.totals(outcome)):
             return self._contributed(outcome, "This site contributed to the cross-validation and did not learn it.")
         total = agreed_total(totals)
-        return CrossValidationResult(
-            **self._facts(total, outcome), candidates=self.candidates, evaluations=tuple(self._open(total)[0])
-        )
+        return CrossValidationResult(*self._run_facts(total, outcome), self.candidates, tuple(self._open(total)[0]))
 
     @property
     def _what(self) -> str:

@@ -12,6 +12,7 @@ from blindbayes.crypto.coins import Coins
 from blindbayes.disclosure.value import Disclosure, Output, RowSum, Withstood
 from blindbayes.dp.accounting.statement import Deployment
 from blindbayes.errors import ConfigError, LocalProtocolError, PeerProtocolError, PrivacyError
+from blindbayes.io.typed import Json
 from blindbayes.naive_bayes.model_file import ModelRecord, ModelSettings
 from blindbayes.protocols import link_bytes
 from blindbayes.protocols.core import Role, Run
@@ -119,7 +120,8 @@ class FlooredSumTask(SumTask):
             self.disclosure.conclusions,
             about_run(self.agreement, self.run_id),
         )
-        facts = {"study": sha256, "protocol": self.name, "opened": LABEL, "min_cell": floor, "suppressed cells": cells}
+        facts: dict[str, Json] = {"study": sha256, "protocol": self.name, "opened": LABEL, "min_cell": floor}
+        facts["suppressed cells"] = cells
         model = floored_model(study, table)
         leakage, cost, text = leakage_of(outcome), outcome.cost, "\n\n".join(lines)
         return FlooredResult(model, None, leakage, cost, text, included, (0.0, 0.0), report, facts=facts, table=table)

@@ -177,7 +177,7 @@ def guard_local(
 
 
 def _moments(columns: ColumnsSetup, name: str, n: int, total: int, square: int) -> tuple[int, int]:
-    """Return sums clipped to what n values within the bounds can have, and to the minimum variance."""
+    """Clip sums to the range that n values within the bounds allow, and to the minimum variance."""
     feature = columns.codebook.feature(name)
     if not isinstance(feature, Numeric) or n == 0:
         return 0, 0
@@ -191,7 +191,7 @@ def _moments(columns: ColumnsSetup, name: str, n: int, total: int, square: int) 
 
 
 def describe_guard(study: Study, agreed: ColumnsSetup | JoinSetup) -> list[str]:
-    """Describe what noise and a minimum cell promise, and what they do not."""
+    """Describe the promise of noise and of a minimum cell, and its limits."""
     noise, min_cell = noise_of(study, agreed), agreed.guard.min_cell
     words = [] if noise is None else [noise.words(), f"Tuning. {tuning_words(study.privacy.tuning_note)}"]
     words += describe_labels(study, agreed.class_holder)

@@ -21,6 +21,7 @@ from blindbayes.dp.accounting.accountant import Spend
 from blindbayes.dp.accounting.overlap import OverlapNoise
 from blindbayes.dp.noise.exact_events import budget_floor
 from blindbayes.errors import ConfigError, LocalProtocolError, PrivacyError
+from blindbayes.io.typed import Json
 from blindbayes.naive_bayes.shares import ModelShare
 from blindbayes.protocols import link_bytes
 from blindbayes.protocols.core import Role, Run
@@ -361,7 +362,7 @@ class JoinedTask(ShareTask[Joined]):
     def conclusions(self) -> tuple[str, ...]:
         return (*super().conclusions(), *ways_of_scoring(learner_of(self.study)))
 
-    def sizes(self) -> dict[str, Any]:
+    def sizes(self) -> dict[str, Json]:
         return {"identifiers_padded_to": [f"{name}: {bound}" for name, bound in self.setup.bounds.items()]}
 
     def security(self) -> tuple[str, str]:

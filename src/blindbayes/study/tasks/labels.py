@@ -67,7 +67,7 @@ def with_labels(charge: Charge | None, study: Study) -> Charge | None:
 
 
 def describe_labels(study: Study, class_holder: str) -> list[str]:
-    """Describe what randomised labels promise, and what they do not."""
+    """Describe the promise of randomised labels, and its limits."""
     law = law_of(study)
     if law is None:
         return []

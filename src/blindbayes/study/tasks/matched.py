@@ -15,6 +15,7 @@ from blindbayes.data.columns import ColumnSource
 from blindbayes.data.identifiers import rows_at
 from blindbayes.disclosure.value import Disclosure, Overlap
 from blindbayes.errors import ConfigError, DataError, LocalProtocolError, PrivacyError
+from blindbayes.io.typed import Json
 from blindbayes.naive_bayes.shares import ModelShare
 from blindbayes.protocols.core import Role, Run
 from blindbayes.protocols.private_join import matching
@@ -145,7 +146,7 @@ class MatchedTask(ShareTask[Trained]):
         known = "Both parties know which of their people the other has too, from now on and whatever becomes of the model."
         return (known, *super().conclusions())
 
-    def sizes(self) -> dict[str, Any]:
+    def sizes(self) -> dict[str, Json]:
         bounds = joined.params_of(self.study).bounds
         return {"identifiers_padded_to": [f"{name}: {bound}" for name, bound in bounds.items()]}
 

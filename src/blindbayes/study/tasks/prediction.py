@@ -18,6 +18,7 @@ from blindbayes.crypto.coins import Coins
 from blindbayes.data.columns import ColumnSource
 from blindbayes.disclosure.value import Answers, Disclosure, Output
 from blindbayes.errors import ConfigError, LocalProtocolError, UndisclosedError
+from blindbayes.io.typed import Json
 from blindbayes.io.untrusted import convert
 from blindbayes.naive_bayes.shares import KeptShare, ModelShare
 from blindbayes.protocols.core import Role, Run
@@ -213,7 +214,8 @@ class PredictionTask(Task):
             named = np.array([*self._columns.codebook.classes, None], dtype=object)
             labels = named[np.asarray(own)]  # -1, the last: a row that got no class
             labels = labels.astype(str) if request.to is None else labels
-        about, known = self.terms.about, {"model": request.model, "batch": request.batch, "instances": part.count}
+        about = self.terms.about
+        known: dict[str, Json] = {"model": request.model, "batch": request.batch, "instances": part.count}
         report = column_report(part.protocols, outcome, self.disclosure.conclusions, len(about.parties), about)
         batch = f"Study {about.study}\n\nModel of run {request.model}; batch {request.batch}"
         statement = part.statement(batch, request.to or self.terms.reveal_to)

@@ -9,7 +9,7 @@ from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cached_property
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 from msgspec import Meta
@@ -18,6 +18,7 @@ from blindbayes.crypto.coins import Coins
 from blindbayes.disclosure.charges import Charge
 from blindbayes.disclosure.value import Answers, Disclosure, Leaving, RowSum, SumForm
 from blindbayes.errors import ConfigError, DataError, LocalProtocolError, PrivacyError
+from blindbayes.io.typed import Json
 from blindbayes.naive_bayes.shares import ModelShare
 from blindbayes.protocols.core import Role, Run
 from blindbayes.protocols.memory import Outcome
@@ -194,7 +195,7 @@ class SharedRatioTask(RatioTask, SharedModelTask):
             holders=tuple(self.computing),
         )
 
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> dict[str, Json]:
         return {
             "contributors": list(self.names),
             "compute": list(self.computing),

@@ -18,6 +18,7 @@ from blindbayes.crypto.signatures import SigningKey
 from blindbayes.data.libraries import pa, pacsv
 from blindbayes.dp.accounting.statement import Deployment, PrivacyStatement
 from blindbayes.io.files import write_folder
+from blindbayes.io.typed import Json
 from blindbayes.naive_bayes.model_file import dump_model
 from blindbayes.naive_bayes.release import model_files, run_files
 from blindbayes.protocols.memory import Cost, Outcome
@@ -60,7 +61,7 @@ class RunResult:
         return made
 
     @property
-    def known(self) -> Mapping[str, Any]:
+    def known(self) -> Mapping[str, Json]:
         """Public facts for the run.json of a site."""
         return {}
 
@@ -96,10 +97,10 @@ class ContributorResult(RunResult):
     cost: Cost = field(repr=False)
     statement: str = field(repr=False)
     report: LeakReport = field(repr=False)
-    facts: Mapping[str, Any] = field(default_factory=dict)  # public facts for the run.json of a site
+    facts: Mapping[str, Json] = field(default_factory=dict)  # public facts for the run.json of a site
 
     @property
-    def known(self) -> Mapping[str, Any]:
+    def known(self) -> Mapping[str, Json]:
         return self.facts
 
 
@@ -142,10 +143,10 @@ class Result(RunResult):
     runs: int = 1  # how many releases the statistics add up
     total: npt.NDArray[Any] | None = field(default=None, repr=False)  # noisy integers as opened, over all those releases
     shares: int = 0  # parties' shares of noise in it
-    facts: Mapping[str, Any] = field(default_factory=dict, repr=False)  # public facts for the model card
+    facts: Mapping[str, Json] = field(default_factory=dict, repr=False)  # public facts for the model card
 
     @property
-    def known(self) -> dict[str, Any]:
+    def known(self) -> dict[str, Json]:
         """Public facts for the run.json of a site."""
         return {"included": list(self.included)}
 
@@ -181,7 +182,7 @@ class JointResult(RunResult):
     overlaps: Mapping[str, int] = field(default_factory=dict)  # of a hidden join: noisy numbers of identifiers joined with each
 
     @property
-    def known(self) -> dict[str, Any]:
+    def known(self) -> dict[str, Json]:
         """Public facts for the run.json of a site."""
         return {"included": list(self.included)}
 

@@ -6,13 +6,14 @@ from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cached_property
-from typing import Any, ClassVar, Generic, TypeVar, cast
+from typing import ClassVar, Generic, TypeVar, cast
 
 from blindbayes.crypto.coins import Coins
 from blindbayes.data.columns import ColumnSource
 from blindbayes.disclosure.charges import Charge
 from blindbayes.disclosure.value import Answers, Disclosure, Leaving, Output
 from blindbayes.dp.accounting.accountant import Spend
+from blindbayes.io.typed import Json
 from blindbayes.naive_bayes.shares import KeptShare
 from blindbayes.protocols.core import Role, Run
 from blindbayes.protocols.memory import Outcome
@@ -33,7 +34,7 @@ from blindbayes.study.tasks.result import (
     column_report,
     leakage_of,
 )
-from blindbayes.study.tasks.task import UNIT, Computation
+from blindbayes.study.tasks.task import UNIT, Computation, DryRun
 
 T = TypeVar("T")
 
@@ -140,7 +141,7 @@ class ShareTask(SharedModelTask, Generic[T]):
 
     @abstractmethod
     def security(self) -> tuple[str, str]:
-        """Return what the promise assumes of the parties, and what a party gets that deviates."""
+        """Return the assumptions about the parties, and the gain of a deviating one."""
 
     @cached_property
     def disclosure(self) -> Disclosure:
@@ -167,7 +168,7 @@ class ShareTask(SharedModelTask, Generic[T]):
             leaving=self.leaving,
         )
 
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> dict[str, Json]:
         holdings, opens = self.agreement.holdings, self.disclosure
         return {
             "partition": "columns, " + ("rows line up" if self.aligned else "rows are matched by an identifier"),
@@ -183,9 +184,9 @@ class ShareTask(SharedModelTask, Generic[T]):
             "queries": self.study.options.get("queries", "not limited: sites refuse such a study by policy"),
         }
 
-    def _guards(self) -> dict[str, Any]:
+    def _guards(self) -> dict[str, Json]:
         study = self.study
-        facts: dict[str, Any] = {}
+        facts: dict[str, Json] = {}
         if study.privacy.epsilon is not None:
             facts |= {"epsilon": study.privacy.epsilon, "delta": study.privacy.delta, "noise": "of every party, in the shares"}
         if (law := law_of(study)) is not None:
@@ -193,7 +194,7 @@ class ShareTask(SharedModelTask, Generic[T]):
         facts |= {"min_cell": study.limits.min_cell} if study.limits.min_cell else {}
         return facts | ({"read_closely": list(risks)} if (risks := self.disclosure.risks) else {})
 
-    def sizes(self) -> dict[str, Any]:
+    def sizes(self) -> dict[str, Json]:
         """Return what is public about the tables' sizes."""
         return {"rows": self.agreement.holdings.n_rows}
 
@@ -206,7 +207,7 @@ class ShareTask(SharedModelTask, Generic[T]):
             f"  Opened in scoring: the class, to {to}; at most {study.options['queries']} people.",
         ]
 
-    def dry_run(self) -> tuple[dict[str, Any], list[str]]:
+    def dry_run(self) -> DryRun:
         opens = self.disclosure
         lines = [
             f"Opened in training: {'; '.join(opens.opened)}. The model exists only as shares, one per party.",

@@ -90,7 +90,7 @@ class Sum:
 
     @property
     def is_evaluated(self) -> bool:
-        """True if the study has sums of evaluations too, whose noise is always in shares."""
+        """True if the study also evaluates its model, by further sums whose noise is added in shares."""
         return bool(self.study.estimation.held_out or self.study.estimation.folds)
 
     @property

@@ -23,6 +23,7 @@ from blindbayes.dp.distributed.noisy_sum import NoisySum, SumNoise, persons_word
 from blindbayes.dp.distributed.plausibility import require_possible
 from blindbayes.dp.distributed.whole_noise import WholeNoise
 from blindbayes.errors import BlindbayesError, ConfigError, DataError, PeerProtocolError
+from blindbayes.io.typed import Json
 from blindbayes.naive_bayes.model_file import ModelRecord, ModelSettings
 from blindbayes.protocols import registry
 from blindbayes.protocols.core import Role, Run
@@ -36,7 +37,7 @@ from blindbayes.study.agreement import Agreement
 from blindbayes.study.study import Study
 from blindbayes.study.tasks.result import ContributorResult, PreviousTotal, Result, about_run, leakage_of, report_run
 from blindbayes.study.tasks.sum_plan import MIN_EXACT_PARTIES, Sum
-from blindbayes.study.tasks.task import Computation, CountingTask, StudyTask
+from blindbayes.study.tasks.task import Computation, CountingTask, DryRun, StudyTask
 from blindbayes.study.tasks.traits import NoParams, Support
 
 if TYPE_CHECKING:
@@ -253,7 +254,7 @@ class SumTask(CountingTask):
     def _noisy_model(
         self, plan: NoisySum, words: npt.NDArray[Any], shares: int, runs: int, spent: tuple[float, float]
     ) -> tuple[BaseNaiveBayes, PrivacyStatement]:
-        """Return the model of a noisy total of that many releases, and its statement."""
+        """Return the model of a noisy total of `runs` releases, and its statement."""
         study = self.study
         releases = "1 release of this study adds" if runs == 1 else f"{runs} releases of this study add"
         statement = plan.statement(
@@ -314,7 +315,7 @@ class SumTask(CountingTask):
 
     @property
     def assumptions(self) -> tuple[str, ...]:
-        """The grounds of the promise of every noisy sum of the study."""
+        """The assumptions behind the noise of every sum of the study."""
         if self.plan is None:
             return ()
         training = self.trust_in(self.plan.noise)
@@ -347,7 +348,7 @@ class SumTask(CountingTask):
             )
         return tuple(Output(each, learners) for each in outputs)
 
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> dict[str, Json]:
         return {
             "contributors": list(self.agreement.contributors),
             "hosts": dict(self.agreement.hosts),
@@ -371,7 +372,7 @@ class SumTask(CountingTask):
             lines.append(f"  {self.name} opens more than the sum: {', '.join(more)}.")
         return lines
 
-    def dry_run(self) -> tuple[dict[str, Any], list[str]]:
+    def dry_run(self) -> DryRun:
         setting, problems, book = self.setting, [], self.agreement.book
         statistics = self.count(self.counting)
         try:
@@ -379,18 +380,18 @@ class SumTask(CountingTask):
         except BlindbayesError as error:
             problems.append(str(error))
         few = (statistics.vector > 0) & (statistics.vector < FEW)
-        groups: list[dict[str, Any]] = [
-            {
-                "feature": group.feature.name if group.feature else book.target,
-                "kind": group.kind,
-                "cells": group.columns * len(book.classes),
-                "bound": str(group.bound),
-                "of_few_rows": int(few[statistics.layout.slice(group)].sum()) if group.kind in _COUNTS else 0,
-            }
-            for group in statistics.layout.groups
-        ]
+        groups: list[Json] = []
+        lines, small_cells = [], 0
+        for group in statistics.layout.groups:
+            name, cells = group.feature.name if group.feature else book.target, group.columns * len(book.classes)
+            small = int(few[statistics.layout.slice(group)].sum()) if group.kind in _COUNTS else 0
+            groups.append(
+                {"feature": name, "kind": group.kind, "cells": cells, "bound": str(group.bound), "of_few_rows": small}
+            )
+            lines.append(f"  {name}: {cells} cells of kind {group.kind}")
+            small_cells += small
         learners = sorted(self.disclosure.learners)
-        facts = {
+        facts: dict[str, Json] = {
             "leaves_as": self.messages[0],
             "words": setting.length,
             "cells": groups,
@@ -398,14 +399,13 @@ class SumTask(CountingTask):
             "opened_to": learners,
             "in_a_sum_of_at_least": setting.quorum_size,
             "noise": None if self.plan is None else self.plan.noise.law,
-            "refused_because": problems,
         }
-        return facts, [
-            *(f"  {group['feature']}: {group['cells']} cells of kind {group['kind']}" for group in groups),
-            f"At your site {sum(group['of_few_rows'] for group in groups)} cells hold 1 to {FEW - 1} rows; only you see this.",
+        lines += [
+            f"At your site {small_cells} cells hold 1 to {FEW - 1} rows; only you see this.",
             f"{setting.length} numbers would leave, masked, opened only in a sum of at least {setting.quorum_size} sites,",
             f"as {setting.label}, to {', '.join(learners)}. Nothing has left.",
         ]
+        return DryRun(facts, tuple(lines), tuple(problems))
 
 
 def agreed_total(totals: Sequence[Total]) -> Total:
@@ -475,7 +475,7 @@ def _made(name: str, module: str) -> type[SumTask]:
     protocol, spec = registry.load(name), registry.spec(name).get("facts", {})
     supports = {Support.SLOW_COURIER} if spec.get("few_rounds", False) else set()
     supports |= {Support.DROPOUT} if spec.get("may_lose", False) else set()
-    members: dict[str, Any] = {
+    members: dict[str, object] = {
         "__module__": __name__,
         "name": name,
         "protocol": protocol,

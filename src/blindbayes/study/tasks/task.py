@@ -29,6 +29,7 @@ from blindbayes.data.split import Reading, Split
 from blindbayes.disclosure.charges import Charge
 from blindbayes.disclosure.value import Disclosure
 from blindbayes.errors import BlindbayesError, ConfigError, LocalProtocolError
+from blindbayes.io.typed import Json
 from blindbayes.naive_bayes.shares import KeptShare, ModelShare
 from blindbayes.protocols.core import Role, Run
 from blindbayes.protocols.memory import Outcome
@@ -71,6 +72,15 @@ class Computation:
     overlap_with: Sequence[str] = ()  # parties that learn whether a record is shared
     answers: int = 0  # of the model, which training opens for audits
     discloses: Disclosure | None = None  # None: what a training of the study does
+
+
+@dataclass(frozen=True, slots=True)
+class DryRun:
+    """The outcome of a dry run: what would leave the site."""
+
+    facts: Mapping[str, Json]
+    lines: tuple[str, ...]  # the same for people
+    refused_because: tuple[str, ...] = ()
 
 
 class Vector(Protocol):
@@ -277,7 +287,7 @@ class StudyTask(Task):
     # -- the agreement: known before people sign -----------------------------------------------------------------------
 
     def __init__(self, agreement: Agreement) -> None:
-        """Derive the public facts of the runs. Raises for what the parties cannot agree on."""
+        """Derive the public facts of the runs. Raise if the settings contradict each other."""
         self.agreement, self.study = agreement, agreement.study
         self.roles = agreement.contributors  # the contributors under their own names, then the others
         self.learners = agreement.contributors  # roles that learn the result of a run, or keep a share of it each
@@ -293,7 +303,7 @@ class StudyTask(Task):
         """Return what a party's ledger pays for a run; None: nothing that a ledger can express."""
 
     @abstractmethod
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> dict[str, Json]:
         """Return what the study says, fact by fact, for people and machines."""
 
     @abstractmethod
@@ -318,20 +328,20 @@ class StudyTask(Task):
     def required(self) -> int:
         return len(self.roles)
 
-    def dry_run(self) -> tuple[dict[str, Any], list[str]]:
-        """Return what would leave the site: facts, and lines for people. Reads the rows to see that they fit."""
+    def dry_run(self) -> DryRun:
+        """Return what would leave the site. Reads the rows to see that they fit."""
         opens = self.disclosure
         facts = {"leaves_as": self.messages[0], "opened": list(opens.opened), "opened_to": list(opens.learners)}
-        lines = [self.messages[0], *opens.conclusions[:1], "Nothing has left."]
-        return {**facts, "refused_because": self.refused_reading()}, lines
+        lines = (self.messages[0], *opens.conclusions[:1], "Nothing has left.")
+        return DryRun(facts, lines, self.refused_reading())
 
-    def refused_reading(self) -> list[str]:
+    def refused_reading(self) -> tuple[str, ...]:
         """Return why the task cannot read what it needs, for a dry run: empty, or one sentence."""
         try:
             self.read()
         except BlindbayesError as error:
-            return [str(error)]
-        return []
+            return (str(error),)
+        return ()
 
     def local_result(self, outcome: Outcome, shares: Mapping[str, KeptShare]) -> RunResult:
         """Return the result of a run whose parties are all in this process."""

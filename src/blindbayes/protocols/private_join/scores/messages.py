@@ -48,7 +48,7 @@ class CodesAnswered(Marked, MaskedMessage, frozen=True):
 
 
 class ScoresGated(Marked, MaskedMessage, frozen=True):
-    """Shares of the scores of a block of bins, under pads of which the reader can open one: theirs, or those of zero."""
+    """Shares of the scores of a block of bins, encrypted twice: the reader can open either the scores or zeros."""
 
     entries: U64Array
 

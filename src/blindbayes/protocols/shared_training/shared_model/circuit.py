@@ -51,7 +51,7 @@ def histogram_lanes(layout: RowLayout) -> list[tuple[str, int]]:
 
 
 def gaussian_groups(layout: RowLayout, plan: ScoreLayout) -> list[list[list[GaussianFields]]]:
-    """Group the Gaussian features: lists of one circuit, grouped where one division's widths suit them."""
+    """Group the Gaussian features: a list per circuit, and circuits together that can share the widths of one division."""
     gaussians = [fields for fields in layout.fields if isinstance(fields, GaussianFields)]
     gaussians.sort(key=lambda fields: (_cost(fields, plan), repr(_circuit_of(fields, plan))))
     groups: list[list[list[GaussianFields]]] = []

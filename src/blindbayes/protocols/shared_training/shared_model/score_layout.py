@@ -87,7 +87,7 @@ class GaussianLayout:
         return 1 + self.code_bits + self.square_bits
 
     def choices(self, codes: npt.NDArray[np.int64]) -> Choices:
-        """Return what a column of codes selects, (rows, selectors)."""
+        """Return the selectors of each code as bits, shape (rows, selectors)."""
         missing = codes == MISSING
         present = np.where(missing, 0, codes)
         size = np.abs(present).astype(np.uint64)
