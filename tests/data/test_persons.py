@@ -131,6 +131,17 @@ def test_no_value_of_a_row_is_an_error(name: str | None) -> None:
         assert len(read.identifiers) in (0, 4)
 
 
+def test_the_digest_is_of_who_has_which_rows() -> None:
+    frame, key = many(), bytes(range(32))
+    taken = read_persons(frame, reading(1000)).digest(key)
+    assert taken == read_persons(frame.sample(frac=1, random_state=2), reading(1000)).digest(key)
+    assert taken != read_persons(frame, reading(1000)).digest(bytes(32))
+    one, two = (frame["name"] == name for name in frame["name"].unique()[:2])
+    exchanged = frame.copy()  # two persons exchange their rows: every statistic stays
+    exchanged.loc[one, "name"], exchanged.loc[two, "name"] = frame["name"][two].iloc[0], frame["name"][one].iloc[0]
+    assert taken != read_persons(exchanged, reading(1000)).digest(key)
+
+
 def test_persons_need_an_identifier_and_a_bound() -> None:
     with pytest.raises(DataError, match="'born' is missing"):
         read_persons(FRAME.drop(columns="born"), reading())

@@ -46,6 +46,15 @@ class PersonRows:
         """The statistics of all rows."""
         return count_block(layout_of(self.codebook), self.rows)
 
+    def digest(self, key: bytes) -> bytes:
+        """Return a keyed digest of who has which rows, whatever the order of the table."""
+        taken = hashlib.blake2b(key=key[:64], digest_size=32, person=b"bb persons' rows")
+        codes = _codes(self.rows)
+        for at in sorted(range(len(self.identifiers)), key=self.identifiers.__getitem__):
+            own = sorted(row.tobytes() for row in codes[self.starts[at] : self.starts[at + 1]])
+            taken.update(b"".join(len(part).to_bytes(8, "big") + part for part in (self.identifiers[at], *own)))
+        return taken.digest()
+
     def rows_of(self, persons: Places) -> tuple[CodedRows, Places]:
         """Return the rows of some persons, and the place of each row's person in `persons`."""
         times = self.starts[persons + 1] - self.starts[persons]
@@ -120,13 +129,18 @@ def _bounded(rows: CodedRows, own: Places, identifiers: Sequence[bytes], bound: 
     times = np.bincount(own, minlength=len(identifiers))
     firsts = np.cumsum(times) - times
     counts = np.ones(len(order), dtype=bool)
-    codes = np.column_stack([rows.known_labels, *rows.columns.values()]) if len(order) else np.zeros((0, 1), np.int64)
+    codes = _codes(rows)
     for person in np.flatnonzero(times > bound.rows_per_person).tolist():
         part = slice(firsts[person], firsts[person] + times[person])
         hashes = [_draw(bound.salt, identifiers[person], codes[row].tobytes()) for row in order[part]]
         # Rows with equal codes have equal draws, and it does not matter which of them counts.
         counts[part][np.argsort(np.array(hashes, dtype=object), kind="stable")[bound.rows_per_person :]] = False
     return order[counts]
+
+
+def _codes(rows: CodedRows) -> Places:
+    """Return the codes of each row, its class first."""
+    return np.ascontiguousarray(np.column_stack([rows.known_labels, *rows.columns.values()]))
 
 
 def _draw(salt: bytes, identifier: bytes, codes: bytes) -> bytes:

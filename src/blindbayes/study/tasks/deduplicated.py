@@ -88,6 +88,10 @@ class DeduplicatedSumTask(SumTask):
             raise PrivacyError("who is at several sites is matched anew in every run: a study with matched persons has no base")
         super().read()
 
+    def digest(self, name: str) -> bytes:
+        """Return the digest of who has which rows: two persons who exchange rows leave the statistics as they were."""
+        return super().digest(name) + (b"" if self._persons is None else self._persons.digest(self.site.key))
+
     def role(self, name: str, run: Run, coins: Coins) -> Role[Total | None]:
         persons, noise = None, None
         if name == self.site.name and self._persons is not None:

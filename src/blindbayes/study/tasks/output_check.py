@@ -10,6 +10,7 @@ from blindbayes.codebook import Numeric
 from blindbayes.disclosure.checks import checks_for
 from blindbayes.disclosure.policy import MAX_NOISE_EPSILON
 from blindbayes.disclosure.value import Answers, Disclosure, Overlap, RowSum, SumForm
+from blindbayes.protocols.deduplicated_sum.roles import LABEL
 from blindbayes.report.output_check import (
     FREQUENCY,
     CheckedOutput,
@@ -82,8 +83,13 @@ def _outputs(opens: Disclosure, result: RunResult, agreement: Agreement | None) 
             checks = [OutputRule("floor", "review", "exact counts that are not compared with a floor here"), *checks]
         failed = any(check.name == "floor" and check.result == "fail" for check in checks)
         granted = agreement.contributors if failed and agreement is not None else ()
-        names, kind = ", ".join(opens.opened), "table and model" if evaluation is None else "evaluation"
+        names = ", ".join(name for name in opens.opened if not name.startswith(LABEL))
+        kind = "table and model" if evaluation is None else "evaluation"
         yield CheckedOutput(names, kind, "Frequencies", opens.learners, tuple(checks), AGREED if failed else "", granted)
+    if opens.matcher:
+        text = f"exact numbers, known to {opens.matcher} alone, which brings no rows; no epsilon covers them"
+        rule = OutputRule("overlap", "review", text)
+        yield CheckedOutput(f"{LABEL}: numbers of persons", "join", "Frequencies", (opens.matcher,), (rule,))
     if opens.answers is not None:
         checks = list(_answer_checks(opens, opens.answers))
         yield CheckedOutput("class of each instance", "classifier in shares", "", opens.answers.to, tuple(checks))
