@@ -10,13 +10,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlencode
 
+import msgspec
 import pytest
 from click.testing import CliRunner
 
 from blindbayes.agent.approvals.people import Person
 from blindbayes.agent.writing import WrittenDraft, make_study, read_codebook
 from blindbayes.cli import root
-from blindbayes.codebook import Categorical, Codebook, Numeric
+from blindbayes.codebook import Categorical, Codebook, IdPart, IdRecipe, Numeric
 from blindbayes.codebook.importers import answers_in
 from blindbayes.console import writing
 from blindbayes.net.identity import Card, Identity
@@ -29,6 +30,8 @@ CARDS = [Identity.generate(name).card for name in NAMES]
 BINNED = Codebook(
     "class", ("ill", "well"), (Categorical("colour", ("red", "blue")), Numeric("age", 0, 120, bins=4)), max_rows=9000
 )
+
+NAMED = msgspec.structs.replace(BOOK, identifier=IdRecipe((IdPart("patient", "exact"),)))
 
 
 def draft(kind: str = "rows", book: Codebook = BOOK, sites: tuple[str, ...] = NAMES, **texts: str) -> WrittenDraft:
@@ -68,6 +71,21 @@ HELD = ("--holds", "north=colour", "--holds", "south=age", "--labelled", "north"
             ("--without-rows", "west", "--host", "server=west", "--min-parties", "2", "--epsilon", "1"),
         ),
         (
+            draft(
+                book=NAMED,
+                rows__west="no",
+                limits__min_parties="2",
+                privacy__epsilon="1",
+                privacy__rows_per_person="1",
+                privacy__sites_per_person="matched",
+            ),
+            3,
+            (
+                *("--without-rows", "west", "--min-parties", "2", "--epsilon", "1"),
+                *("--rows-per-person", "1", "--sites-per-person", "matched"),
+            ),
+        ),
+        (
             draft(estimation__class_weight="ill = 2", estimation__held_out="0.2", deadlines__join="60"),
             3,
             ("--class-weight", "ill=2", "--held-out", "0.2", "--join-seconds", "60"),
@@ -84,8 +102,7 @@ def test_the_form_makes_the_same_file_as_the_command(
     tmp_path: Path, written: WrittenDraft, cards: int, flags: tuple[str, ...]
 ) -> None:
     study = make_study(written, CARDS)
-    book = BINNED if written.kind != "rows" else BOOK
-    assert study.to_toml().encode() == by_command(tmp_path, book, CARDS[:cards], *flags)
+    assert study.to_toml().encode() == by_command(tmp_path, read_codebook(written.codebook), CARDS[:cards], *flags)
     assert StudyFile.from_text(study.to_toml()).sha256 == study.sha256
 
 

@@ -175,6 +175,8 @@ def test_a_study_without_matching_says_k() -> None:
 def test_the_form_takes_a_number_or_the_word() -> None:
     field = fields_of("rows")["privacy__sites_per_person"]
     assert (field.read("3"), field.read("matched")) == (3, "matched")
+    units = [Privacy(epsilon=1.0, rows_per_person=2, sites_per_person=sites).person_rows for sites in (None, 3, "matched")]
+    assert units == [2, 6, 2]
 
 
 # -- refusals --------------------------------------------------------------------------------------------------------------

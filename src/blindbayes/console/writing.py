@@ -18,6 +18,7 @@ from blindbayes.console.strings import plain
 from blindbayes.disclosure.plain import plain_words
 from blindbayes.errors import BlindbayesError, ConfigError
 from blindbayes.study.curve import accuracy_curve
+from blindbayes.study.fields import Privacy
 from blindbayes.study.form import Field, fields_of, protocols_of, read_fields
 from blindbayes.study.settings import KIND_SENTENCES
 from blindbayes.study.writing import Draft
@@ -275,9 +276,8 @@ async def forecast(context: Context, draft: str, fields: dict[str, str]) -> dict
     except BlindbayesError as error:
         raise ConfigError(f"the forecast needs a codebook without errors. {error}") from None
     given, _ = read_fields(fields_of("rows"), written.texts)
-    sites = given.get("privacy__sites_per_person")
-    person = (given.get("privacy__rows_per_person") or 1) * (sites if isinstance(sites, int) else 1)
-    asked = {"rows": given.get("privacy__expected_rows"), "rows_per_person": person}
+    bounds: dict[str, Any] = {name: given.get(f"privacy__{name}") for name in ("rows_per_person", "sites_per_person")}
+    asked = {"rows": given.get("privacy__expected_rows"), "rows_per_person": Privacy(epsilon=1.0, **bounds).person_rows}
     curve = await asyncio.to_thread(lambda: accuracy_curve(book, delta=given.get("privacy__delta", 0.0), **asked))
     _drafts(context).write(draft, msgspec.structs.replace(_read(context, draft), curve=curve))
     return {"draft": draft}

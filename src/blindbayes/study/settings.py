@@ -297,10 +297,11 @@ SETTINGS = {
         more="By the codebook's identifier. A person with rows at k sites loses up to k times epsilon: see `sites_per_person`",
     ),
     "study.privacy.sites_per_person": Setting(
-        "with `rows_per_person`: number of sites at most that a person has rows at; epsilon protects them all together",
-        more="Noise grows with it. Not checked, since no site may learn who is at another; the number of sites always holds. "
-        '`"matched"`: a party that brings no rows and hosts the server compares keyed pseudonyms, each person counts at one '
-        "of their sites, and the noise is that for one site",
+        "with `rows_per_person`: number of sites at most that a person has rows at, or `matched`; epsilon protects them all "
+        "together",
+        more="Noise grows with the number. Not checked, since no site may learn who is at another; the number of sites always "
+        'holds. `"matched"`: a party that brings no rows and hosts the server compares keyed pseudonyms, each person counts '
+        "at one of their sites, and the noise is that for one site",
     ),
     "study.privacy.tuning_note": Setting("how settings were chosen; the statement quotes it as not checked"),
     "study.privacy.expected_rows": Setting(
