@@ -162,7 +162,7 @@ BURNT = {  # untouched until they were measured, in two rounds
     "wooldridge/ncaa_rpi": "tourney team",
     "wooldridge/wage1": "female",
 }
-UNTOUCHED = {  # target, then what would give it away or names the row; measured once, which decided nothing
+UNTOUCHED = {  # target, then what would give it away or names the row; measured twice, which decided nothing
     "AER/Affairs": "children",
     "AER/BankWages": "job",
     "AER/CPS1985": "sector",
