@@ -13,7 +13,8 @@ from playwright.sync_api import expect
 
 from blindbayes import Estimation
 from blindbayes.agent.runs.release import check_release
-from blindbayes.net.identity import speak
+from blindbayes.console.invitations import invitation_of
+from blindbayes.net.identity import Identity, speak
 from blindbayes.study.file import Deadlines, Privacy, StudyFile
 from support.column_sites import Split
 from support.consoles import NAMES, Consoles
@@ -285,8 +286,6 @@ def test_a_model_is_evaluated_from_its_release_and_from_its_study(tmp_path: Path
 
 
 def test_a_card_is_pinned_by_typing_the_words_that_the_other_site_reads_out(tmp_path: Path, person: People) -> None:
-    from blindbayes.net.identity import Identity
-
     east = Identity.generate("east").card
     with Consoles(tmp_path, NAMES) as office:
         ada = person(office, "north")
@@ -306,6 +305,18 @@ def test_a_card_is_pinned_by_typing_the_words_that_the_other_site_reads_out(tmp_
         ada.press("Pin the card")
         ada.says("Pinned.")
         assert "east" in office.office.net.sites["north"].home.peers()
+        # the cards of an invitation are listed, and trusted one by one
+        home, farther = office.office.net.sites["north"].home, Identity.generate("farther").card
+        invitation = {"name": "i.toml", "mimeType": "text/plain", "buffer": invitation_of([farther]).encode()}
+        ada.page.get_by_label("invitation.toml").set_input_files(invitation)
+        ada.press("Add it")
+        ada.says("farther")
+        assert "farther" not in home.peers()
+        form = ada.page.locator("form", has=ada.page.get_by_role("button", name="Pin farther"))
+        form.get_by_label("Words").fill(farther.words.replace("-", " "))
+        ada.press("Pin farther")
+        ada.says("Pinned.")
+        assert home.peers()["farther"].identity == farther.identity
 
 
 @pytest.mark.parametrize(

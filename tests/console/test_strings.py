@@ -87,4 +87,4 @@ def test_the_problems_of_a_check_are_too(tmp_path: Path) -> None:
     problems = [each.problem for each in check(str(path), BOOK).columns if each.problem]
     assert PROGRAMMING.search(problems[0])
     assert [PROGRAMMING.search(in_console(each)) for each in problems] == [None]
-    assert "the page Table sets the decimal sign and the separator of thousands" in in_console(problems[0])
+    assert "on the page Table, set the decimal sign, the separator of thousands" in in_console(problems[0])

@@ -111,7 +111,10 @@ def test_preview_and_check_say_how_many_dates_are_not_written_as_chosen(office: 
     plain = given | {"rule-0-reading": ""}
     page = office.ask("north", "POST", "/table/check", urlencode(plain), headers=ada, token=False).text
     shown = re.sub(r"<[^>]*>", "", page)
-    assert "rows: set the decimal sign and the separator of thousands; dates are read as a part of them" in shown
+    assert (
+        "rows: set the decimal sign, the separator of thousands and the texts that mean no value; read dates as a part of them"
+        in shown
+    )
     assert "the page Table" not in shown  # this is it
 
 

@@ -129,13 +129,17 @@ _IN_CONSOLE = (  # what messages of the readers say to programmers and on the co
     ),
     (r"Dialect\(decimal=','\) \(--decimal , on the command line\)", "the decimal sign on the page Table"),
     (
-        r"--decimal , reads decimal commas, --thousands \. separated thousands",
-        "the page Table sets the decimal sign and the separator of thousands",
+        r"--decimal , reads decimal commas, --thousands \. separated thousands; a map \(--map\) makes numbers of dates; "
+        r"\[missing\] lists markers",
+        "on the page Table, set the decimal sign, the separator of thousands and the texts that mean no value; read dates as a "
+        "part of them, such as the year",
     ),
     (r"Dialect\(thousands='\.'\) \(--thousands \.\)", "its separator of thousands"),
     (r"derive numbers from dates by a map \(--map\)", "read dates as a part of them on the page Table"),
-    (r"a map \(--map\) makes numbers of dates", "dates are read on the page Table as a part of them, such as the year"),
-    (r"\[missing\] lists markers", "and the texts that mean no value"),
+    (
+        r"a map \(--map\) makes numbers of dates; \[missing\] lists markers",
+        "on the page Table, read dates as a part of them, such as the year, and list the texts that mean no value",
+    ),
     (r"add these flags, with the parts in capitals replaced:\n[\s\S]*", "answer them below, then Continue"),
     (r"Add a marker to missing in the codebook", "Add a marker to 'Texts that mean no value' on the page Table"),
     (
@@ -160,7 +164,7 @@ def in_console(message: str) -> str:
 
 def on_table_page(message: str) -> str:
     """Return `in_console` of a message that the page Table itself shows."""
-    return re.sub(r",? on the page Table\b", "", in_console(message)).replace("the page Table sets", "set")
+    return re.sub(r"(?<=[:;])( )on the page Table, |,? on the page Table\b", r"\1", in_console(message))
 
 
 def words_on(page: str) -> Callable[[str], str]:
