@@ -85,7 +85,7 @@ def test_three_processes_evaluate_the_model_that_they_trained(tmp_path: Path, mo
             assert not watched.exists(), watched.read_text()
 
 
-@pytest.mark.parametrize("name", ["mushroom", "adult", "hospitals"])
+@pytest.mark.parametrize("name", ["mushroom", pytest.param("adult", marks=pytest.mark.slow), "hospitals"])
 def test_processes_open_the_pooled_evaluation_of_real_tables(name: str, tmp_path: Path, dataset: Callable[[str], Path]) -> None:
     if name == "hospitals":
         synthetic = hospitals(3_000)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import cProfile
 import json
-import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,7 +22,7 @@ from blindbayes.net.journal import Journal
 from blindbayes.study.file import StudyFile
 from support.consoles import NAMES, Consoles
 
-WIDE = 200
+WIDE = 100
 
 
 @contextmanager
@@ -32,19 +32,13 @@ def counted_calls() -> Iterator[list[int]]:
     run = asyncio.events.Handle._run
 
     def counting(handle: Any) -> None:
-        calls = 0
-
-        def count(frame: Any, event: str, argument: Any) -> None:
-            nonlocal calls
-            calls += event == "call"
-
-        before = sys.getprofile()
-        sys.setprofile(count)
+        profile = cProfile.Profile(subcalls=False, builtins=False)
+        profile.enable()
         try:
             run(handle)
         finally:
-            sys.setprofile(before)
-            steps.append(calls)
+            profile.disable()
+            steps.append(sum(each.callcount for each in profile.getstats()))
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(asyncio.events.Handle, "_run", counting)

@@ -86,7 +86,11 @@ def test_without_randomised_labels_one_training_tells_every_class(filling, seat)
 
 @pytest.mark.parametrize(
     ("classes", "facts"),
-    [(2, {"epsilon": 0.5}), (3, {"label_epsilon": 1.0}), (5, {"label_epsilon": 1.0})],
+    [
+        (2, {"epsilon": 0.5}),
+        (3, {"label_epsilon": 1.0}),
+        pytest.param(5, {"label_epsilon": 1.0}, marks=pytest.mark.slow),
+    ],
     ids=["noise and labels", "three classes", "five classes"],
 )
 def test_words_that_no_row_has_tell_no_more_than_label_epsilon_in_any_number_of_trainings(filling, classes, facts):

@@ -39,7 +39,7 @@ def rows(odd: str | None) -> pd.DataFrame:
 def test_the_difference_of_two_splits_is_one_person() -> None:
     salt = bytes(32)
     shown = []
-    for at in range(40):
+    for at in range(20):
         frame = rows(f"P {at}")
         counted = [
             count_table(frame, book(rule), split=Split(0.3, False, salt), extra_columns="ignore") for rule in ("exact", "text")
@@ -50,7 +50,7 @@ def test_the_difference_of_two_splits_is_one_person() -> None:
 
 def test_the_difference_of_two_sets_of_columns_is_a_person_without_an_identifier() -> None:
     shown = []
-    for at in range(40):
+    for at in range(20):
         frame = rows(None).assign(n=[*range(60), at])
         books = book("exact"), book("exact", columns=2)
         counted = [count_table(frame, each, split=Split(0.3, False, bytes(32)), extra_columns="ignore") for each in books]

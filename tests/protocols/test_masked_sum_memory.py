@@ -38,6 +38,6 @@ def peak_of(parties: int) -> int:
 
 def test_a_party_takes_little_more_than_twice_its_largest_message() -> None:
     dealt = NEIGHBOURS * (BOX_BYTES + SECRET_BYTES + CHECK_BYTES)  # which the server collects from all parties
-    peak_of(120)  # fills caches
-    each = (peak_of(360) - peak_of(120)) / 240
+    peak_of(110)  # fills caches
+    each = (peak_of(180) - peak_of(110)) / 70
     assert each < 2.5 * dealt

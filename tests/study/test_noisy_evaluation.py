@@ -101,7 +101,7 @@ def test_one_row_moves_as_many_cells_as_the_plan_says() -> None:
         assert np.abs(change).sum() <= plan_of(BOOK, 1).noise.touched
 
 
-def covers(planned: NoisyEvaluation, claimed: NoisyEvaluation, least: int = 96, releases: int = 120) -> bool:
+def covers(planned: NoisyEvaluation, claimed: NoisyEvaluation, least: int = 45, releases: int = 60) -> bool:
     """Whether the claimed noise's interval contains the accuracy in so many releases, with noise of the planned one."""
     generator = np.random.default_rng(5)
     cells = [generator.multinomial(900, generator.dirichlet(np.linspace(k, 3 - k, 10) + 0.3)) for k in (0, 3)]
@@ -118,7 +118,7 @@ def covers(planned: NoisyEvaluation, claimed: NoisyEvaluation, least: int = 96, 
 
 
 def test_intervals_contain_the_exact_figure_in_nine_of_ten_releases_and_those_of_less_noise_do_not() -> None:
-    """At a true coverage of 0.9, fewer than 96 of 120 has chance 5e-4 (binomial)."""
+    """At a true coverage of 0.9, fewer than 45 of 60 has chance 7e-4 (binomial)."""
     half = NoisyEvaluation.make(BOOK, 10, 1, epsilon=Fraction(1, 10), delta=0.0, honest=2, unit=PrivacyUnit())
     narrow = NoisyEvaluation.make(BOOK, 10, 1, epsilon=Fraction(4, 10), delta=0.0, honest=2, unit=PrivacyUnit())
     assert covers(half, half)

@@ -64,7 +64,9 @@ def features(frame: pd.DataFrame) -> pd.DataFrame:
     return frame[list(BOOK.names)]
 
 
-@pytest.mark.parametrize("protocol", ["masked_sum", "reference", "ring_sum", "chain_sum", "oblivious_sum"])
+@pytest.mark.parametrize(
+    "protocol", ["masked_sum", "reference", "ring_sum", "chain_sum", pytest.param("oblivious_sum", marks=pytest.mark.slow)]
+)
 def test_training_and_evaluation_are_those_of_the_pooled_parts(protocol: str) -> None:
     study = STUDY.replace(protocol=protocol)
     trained = study.simulate(TABLES)
