@@ -5,8 +5,10 @@ from __future__ import annotations
 import csv
 import importlib.util
 import json
+import re
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 from click.testing import CliRunner, Result
@@ -186,4 +188,18 @@ def test_the_command_says_when_a_model_is_below_the_majority_class(folder: Path)
         _run(folder, "--proxy", str(folder / "rare.csv"), "--epsilon", "5", "--repetitions", "3", "--json").output
     )
     assert told["below_majority"] == [5.0]
+    # a long class name is shortened to fit 80 columns beside the marks, and no number is
+    long = {"yes": "yes, ill within thirty days of discharge", "no": "no illness"}
+    book = msgspec.structs.replace(RARE, classes=tuple(long[each] for each in RARE.classes))
+    book.to_toml(folder / "codebook.toml")
+    text = (folder / "rare.csv").read_text()
+    for label, words in long.items():
+        text = re.sub(rf",{label}(?=[\r\n])", f',"{words}"', text)
+    (folder / "rare.csv").write_text(text)
+    shown = _run(folder, "--proxy", str(folder / "rare.csv"), "--epsilon", "5", "--repetitions", "3").output
+    heading, row = (next(line for line in shown.splitlines() if each in line) for each in ("accuracy", "│ 5 "))
+    assert "recall" in heading
+    assert "…" in heading
+    assert len(heading) <= 80
+    assert re.search(r"│ 0\.\d{3} to 0\.\d{3} │ !\*? +│ 0\.\d{3} │ 0\.\d{3} +│ 0\.\d{3} ", row), row
     assert {"auc", "balanced_accuracy", "recall"} <= set(told["lines"][0])

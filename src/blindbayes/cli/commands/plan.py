@@ -159,17 +159,24 @@ def _show(result: Forecast, codebook: Codebook, cost: str | None, files: Sequenc
 def _table(result: Forecast, codebook: Codebook) -> Table:
     table = Table(title=f"Accuracy forecast on a {result.proxy}, planned for {result.rows} rows")
     rarest = _rarest(result)
-    headings = ["mechanism"] if result.quality is None else ["AUC", "balanced", f"recall {codebook.classes[rarest]}"]
     marks = ["!" * result.is_below_majority(line) + "*" * result.is_close(line) for line in result.lines]
-    for heading in ("epsilon", "accuracy", "10% to 90%", *([""] if any(marks) else []), *headings):
-        # At 80 columns a long class name is shortened, and never a number.
-        table.add_column(escape(heading if len(heading) <= 18 else f"{heading[:17]}…"), no_wrap=True)
+    headings = ["epsilon", "accuracy", "10% to 90%", *[""] * any(marks)]
+    headings += ["mechanism"] if result.quality is None else ["AUC", "balanced", f"recall {codebook.classes[rarest]}"]
+    rows = []
     for line, mark in zip(result.lines, marks, strict=True):
         more = [line.mechanism]
         if line.quality is not None:
             more = [f"{value:.3f}" for value in (line.quality.auc, line.quality.balanced, line.quality.recall[rarest])]
-        marked = [mark] if any(marks) else []
-        table.add_row(f"{line.epsilon:g}", f"{line.mean:.3f}", f"{line.low:.3f} to {line.high:.3f}", *marked, *more)
+        rows.append(
+            [f"{line.epsilon:g}", f"{line.mean:.3f}", f"{line.low:.3f} to {line.high:.3f}", *[mark] * any(marks), *more]
+        )
+    # At 80 columns a long class name is shortened, and never a number.
+    columns = list(zip(headings, *rows, strict=True))[:-1]
+    room = max(80 - 4 - sum(3 + max(map(len, column)) for column in columns), len("mechanism"))
+    for heading in headings:
+        table.add_column(escape(heading if len(heading) <= room else f"{heading[: room - 1]}…"), no_wrap=True)
+    for row in rows:
+        table.add_row(*row)
     return table
 
 
