@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from blindbayes.wire import EncryptedMessage, ShareMessage
+from blindbayes.wire import EncryptedMessage, KeyMessage
 
 
-class PseudonymKeyShared(ShareMessage, frozen=True):
+class PseudonymKeyShared(KeyMessage, frozen=True):
     """Step 1: the key of the pseudonyms, which every contributor has and the server never."""
 
     key: bytes
