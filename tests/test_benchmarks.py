@@ -17,19 +17,13 @@ import pytest
 
 from blindbayes.crypto import kernels
 from blindbayes.crypto.kernels import build
+from support.forked import script
 
 FOLDER = Path(__file__).parent.parent / "benchmarks"
 # Tens of seconds even when short: `make bench` runs them.
 LONG = {"chain_sum", "column_sites", "columns", "counting", "courier", "dp_accuracy", "large", "many_sites", "oblivious_sum"}
 LONG |= {"against", "arrays", "columns_audits", "columns_noise", "joined_sums", "private_accuracy", "slow_link"}
 ELSEWHERE = {"guard", "protocol_costs"}  # `make test` runs the one by itself, and test_protocol_costs the other
-MACHINE = subprocess.run(
-    [sys.executable, "-c", "from _measured import machine; print(machine())"],
-    cwd=FOLDER,
-    capture_output=True,
-    text=True,
-    check=True,
-).stdout.strip()
 ASKED = {**os.environ, **({} if kernels.available() else {"BLINDBAYES_KERNELS": "off"})}  # without a compiler, of numpy
 
 
@@ -41,17 +35,13 @@ ASKED = {**os.environ, **({} if kernels.available() else {"BLINDBAYES_KERNELS": 
         if not path.stem.startswith("_") and path.stem not in ELSEWHERE
     ],
 )
-def test_a_benchmark_runs_in_its_short_form(name: str, tmp_path: Path) -> None:
+def test_a_benchmark_runs_in_its_short_form(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if name == "dp_accuracy" and not os.environ.get("BLINDBAYES_DATA"):
         pytest.skip("needs the papers' datasets in BLINDBAYES_DATA")
-    done = subprocess.run(
-        [sys.executable, str(FOLDER / f"{name}.py"), "--quick"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=280,
-        env=ASKED,
-    )
+    monkeypatch.chdir(tmp_path)
+    for variable, value in ASKED.items():
+        monkeypatch.setenv(variable, value)
+    done = script(FOLDER / f"{name}.py", "--quick", timeout=280)
     assert done.returncode == 0, done.stderr[-2000:]
     assert done.stdout.strip()
 
@@ -88,7 +78,9 @@ def guarded(stored: Path, attempts: int, version: str) -> subprocess.CompletedPr
 def test_the_guard_fails_on_a_planted_regression_and_passes_without(tmp_path: Path) -> None:
     """Reading half of the rows twice costs half as much again: more than the 30% that is let through."""
     stored = tmp_path / "stored.json"
-    low = {"machine": MACHINE, "costs": {"array": {"cpu": 1e-9, "calls": 1, "bytes": 0}}}
+    asking = [sys.executable, "-c", "from _measured import machine; print(machine())"]
+    machine = subprocess.run(asking, cwd=FOLDER, capture_output=True, text=True, check=True).stdout.strip()
+    low = {"machine": machine, "costs": {"array": {"cpu": 1e-9, "calls": 1, "bytes": 0}}}
     stored.write_text(json.dumps(low))
     first = guarded(stored, 2, "plain")
     assert first.returncode == 1, first.stderr

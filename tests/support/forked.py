@@ -14,6 +14,7 @@ import contextlib
 import gc
 import multiprocessing
 import os
+import runpy
 import signal
 import subprocess
 import sys
@@ -22,6 +23,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from multiprocessing import forkserver
 from multiprocessing.connection import Connection, wait
+from pathlib import Path
 from types import ModuleType
 from typing import IO, Any
 from unittest import mock
@@ -141,17 +143,32 @@ def new_interpreters() -> Iterator[None]:
 
 def command(*words: object, timeout: float = 180) -> subprocess.CompletedProcess[str]:
     """Run `blindbayes` with these words; what it printed, and its exit code."""
+    return _run(_main, *words, timeout=timeout)
+
+
+def script(*words: object, timeout: float = 180) -> subprocess.CompletedProcess[str]:
+    """Run a Python file with these words, as `command` does."""
+    return _run(_script, *words, timeout=timeout)
+
+
+def _run(call: Callable[..., None], *words: object, timeout: float) -> subprocess.CompletedProcess[str]:
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
-        process = Forked(_main, *words, stdout=out.fileno(), stderr=err.fileno())
+        process = Forked(call, *words, stdout=out.fileno(), stderr=err.fileno())
         try:
             code = process.wait(timeout)
         except subprocess.TimeoutExpired:
             process.kill()
             raise
         texts = [os.pread(each.fileno(), os.fstat(each.fileno()).st_size, 0).decode() for each in (out, err)]
-        return subprocess.CompletedProcess(["blindbayes", *map(str, words)], code, *texts)
+        return subprocess.CompletedProcess([str(word) for word in words], code, *texts)
 
 
 def _main(*words: str) -> None:
     sys.argv = ["blindbayes", *words]
     main()
+
+
+def _script(path: str, *words: str) -> None:
+    sys.argv = [path, *words]
+    sys.path.insert(0, str(Path(path).parent))
+    runpy.run_path(path, run_name="__main__")
