@@ -7,8 +7,9 @@ Rows stop at `data`; I/O stays in `io`, `net`, `agent`, `data`, the ledger, `cli
 from __future__ import annotations
 
 import ast
+import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
 
@@ -24,14 +25,28 @@ def parsed(path: Path) -> ast.Module:
     return ast.parse(path.read_text(encoding="utf-8"), str(path))
 
 
+@cache
+def walked(path: Path) -> tuple[ast.AST, ...]:
+    return tuple(ast.walk(parsed(path)))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def forgotten() -> Iterator[None]:
+    """Let no tree outlive this module."""
+    yield
+    for each in (parsed, walked):
+        each.cache_clear()
+
+
 def files() -> list[str]:
     """Return every source file relative to its package; files of the papers start with `papers/`."""
     papers = (f"papers/{path.relative_to(PAPERS).as_posix()}" for path in PAPERS.rglob("*.py"))
     return sorted([*(path.relative_to(SOURCE).as_posix() for path in SOURCE.rglob("*.py")), *papers])
 
 
-def source(name: str) -> ast.Module:
-    return parsed(PAPERS / name.removeprefix("papers/") if name.startswith("papers/") else SOURCE / name)
+def nodes(name: str) -> tuple[ast.AST, ...]:
+    """Return all nodes of a source file."""
+    return walked(PAPERS / name.removeprefix("papers/") if name.startswith("papers/") else SOURCE / name)
 
 
 def is_within(name: str, *paths: str) -> bool:
@@ -42,7 +57,7 @@ def is_within(name: str, *paths: str) -> bool:
 def imports(name: str) -> set[str]:
     """Return every module a file imports, at any depth; `from a import b` counts as a and as a.b."""
     modules: set[str] = set()
-    for node in ast.walk(source(name)):
+    for node in nodes(name):
         if isinstance(node, ast.Import):
             modules |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
@@ -67,11 +82,11 @@ def called(node: ast.Call) -> str:
 
 
 def calls(name: str) -> set[str]:
-    return {called(node) for node in ast.walk(source(name)) if isinstance(node, ast.Call)}
+    return {called(node) for node in nodes(name) if isinstance(node, ast.Call)}
 
 
 def attributes(name: str) -> set[str]:
-    return {node.attr for node in ast.walk(source(name)) if isinstance(node, ast.Attribute)}
+    return {node.attr for node in nodes(name) if isinstance(node, ast.Attribute)}
 
 
 def uses(name: str, *modules: str) -> set[str]:
@@ -199,7 +214,7 @@ def test_randomness_enters_at_coins() -> None:
 
 def test_seeded_generators_of_demo_data_have_a_seed() -> None:
     for name in files():
-        for node in ast.walk(source(name)):
+        for node in nodes(name):
             if isinstance(node, ast.Call) and called(node).endswith("default_rng"):
                 assert node.args or node.keywords, f"{name}: default_rng() without a seed"
 
@@ -208,7 +223,7 @@ def test_keys_are_generated_from_coins() -> None:
     """A `generate` without coins asks the operating system for entropy, and its role cannot be replayed."""
     for name in files():
         if is_within(name, "protocols", "crypto", "dp", "statistics"):
-            for node in ast.walk(source(name)):
+            for node in nodes(name):
                 if isinstance(node, ast.Call) and called(node).rpartition(".")[2].startswith("generate"):
                     arguments = [
                         ast.unparse(argument) for argument in (*node.args, *(keyword.value for keyword in node.keywords))
@@ -220,7 +235,7 @@ def test_scikit_learn_is_used_by_its_public_names_only() -> None:
     for name in files():
         private = {module for module in uses(name, "sklearn") if any(part.startswith("_") for part in module.split("."))}
         assert private == set(), name
-        for node in ast.walk(source(name)):
+        for node in nodes(name):
             if isinstance(node, ast.ClassDef):
                 bases = {base.id if isinstance(base, ast.Name) else getattr(base, "attr", "") for base in node.bases}
                 assert not bases & {"_BaseNB", "_BaseDiscreteNB", "GaussianNB", "CategoricalNB", "MultinomialNB"}, name
@@ -232,7 +247,7 @@ def test_nothing_is_unpickled_or_evaluated() -> None:
             uses(name, "pickle", "_pickle", "marshal", "shelve", "dill", "cloudpickle", "joblib", "code", "codeop") == set()
         ), name
         assert calls(name) & {"eval", "exec", "compile", "builtins.eval", "builtins.exec"} == set(), name
-        for node in ast.walk(source(name)):
+        for node in nodes(name):
             if isinstance(node, ast.keyword) and node.arg == "allow_pickle":
                 assert isinstance(node.value, ast.Constant), name
                 assert node.value.value is False, name
@@ -333,7 +348,7 @@ def test_no_product_package_imports_papers_or_knows_where_they_are() -> None:
     for name in files():
         if not is_within(name, "papers"):
             assert uses(name, "blindbayes_papers") == set(), name
-            texts = [node.value for node in ast.walk(source(name)) if isinstance(node, ast.Constant)]
+            texts = [node.value for node in nodes(name) if isinstance(node, ast.Constant)]
             assert not [text for text in texts if isinstance(text, str) and "blindbayes_papers" in text], name
 
 
@@ -356,7 +371,7 @@ def branches(name: str) -> list[str]:
     from blindbayes.study.tasks import registry as tasks
 
     lines = []
-    for node in ast.walk(source(name)):
+    for node in nodes(name):
         if not isinstance(node, ast.Compare):
             continue
         sides = [node.left, *node.comparators]
@@ -422,7 +437,10 @@ TESTS = Path(__file__).parent
 def private_imports(path: Path) -> Iterable[str]:
     """Yield the private names that a test imports from a package which it is no unit test of."""
     own = path.relative_to(TESTS).parts[0]
-    for node in ast.walk(parsed(path)):
+    text = path.read_text(encoding="utf-8")
+    if not re.search(r"(?<![\w.])_\w", text):  # no name that could be one
+        return
+    for node in ast.walk(ast.parse(text)):
         module = node.module or "" if isinstance(node, ast.ImportFrom) else ""
         parts = module.split(".")
         if parts[0] not in (PACKAGE, "blindbayes_papers") or len(parts) < 2 or parts[1] == own:
