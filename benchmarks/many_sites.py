@@ -74,7 +74,7 @@ def make_sites(folder: Path, number: int) -> dict[str, tuple[SiteFolder, Identit
 def make_study(sites: dict[str, tuple[SiteFolder, Identity]], step: float, most: float) -> StudyFile:
     """A sum of all sites, approved by all."""
     cards = {name: identity.card for name, (_, identity) in sites.items()}
-    parties = tuple(Party(name, card.identity.hex(), name != HUB, card.agreement.hex() or None) for name, card in cards.items())
+    parties = tuple(Party(name, card.identity.hex(), name != HUB, card.key) for name, card in cards.items())
     deadlines = Deadlines(step=min(step, most), join=most, run=most)
     study = StudyFile.make(RowStudy(BOOK), "many sites", parties, hosts={"server": HUB}, deadlines=deadlines)
     for home, _ in sites.values():

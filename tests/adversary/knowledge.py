@@ -28,6 +28,7 @@ import msgspec
 import numpy as np
 
 from blindbayes.crypto import aead, prg, shamir
+from blindbayes.crypto.hybrid import HybridKey
 from blindbayes.crypto.key_agreement import AgreementKey
 from blindbayes_papers.huai2015.primitives.joye_libert import JoyeLibert
 from blindbayes_papers.huai2015.primitives.ristretto_sum import RistrettoSum
@@ -93,6 +94,7 @@ class Ledger:
         self.privates: dict[bytes, bytes] = {}  # public key -> private key
         self.agreements: list[tuple[bytes, bytes, bytes]] = []  # private, public, secret
         self.derivations: dict[bytes, set[bytes]] = {}  # key -> what it was derived from
+        self.vouched: dict[tuple[bytes, bytes], bytes] = {}  # keys of two cards, the reader's first -> their secret
         self.mixtures: dict[bytes, tuple[bytes, bytes]] = {}  # key -> the two secrets that it takes
         self.splits: list[Split] = []
         self.boxes: dict[bytes, tuple[bytes, bytes]] = {}  # sealed -> key, plaintext
@@ -185,6 +187,15 @@ class Ledger:
 
             return agree_many
 
+        def vouched(original: Any) -> Any:
+            def wrapped(key: HybridKey, publics: Any, *rest: Any) -> Any:
+                made = original(key, publics, *rest)
+                for public, each in zip(publics.values(), made, strict=True):
+                    self.vouched[key.public, public] = each if isinstance(each, bytes) else each[0]
+                return made
+
+            return wrapped
+
         def mixed(secret: bytes, other: bytes) -> bytes:
             key: bytes = original_mixed(secret, other)
             self.derivations.pop(key, None)  # from one of the two, as it is made; it takes both
@@ -240,6 +251,8 @@ class Ledger:
             original_many, original_seal_many, original_mixed = prg.derive_many, aead.seal_many, pair_keys.mixed
             method(AgreementKey, "agree_many", agreed_many)
             method(MaskedSumSetup, "sealed_secrets", sealed_secrets)
+            method(HybridKey, "encapsulate_many", vouched)
+            method(HybridKey, "decapsulate_many", vouched)
             everywhere(original_many, derive_many)
             everywhere(original_seal_many, seal_many)
             everywhere(original_mixed, mixed)

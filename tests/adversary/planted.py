@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from blindbayes.crypto import prg
+from blindbayes.crypto.hybrid import curve_of
 from blindbayes.crypto.key_agreement import AgreementKey
 from blindbayes.crypto.prg import derive_key
 from blindbayes.errors import IntegrityError
@@ -24,9 +25,9 @@ def unbound_keys(patch: pytest.MonkeyPatch) -> None:
 
     shipped = keys.MaskedSumSetup.run_keys
 
-    def agree(self: Any, mine: AgreementKey, theirs: Mapping[int, Any], **_: Any) -> bytes:
+    def agree(self: Any, mine: AgreementKey, theirs: Mapping[int, Any], vouched: Any = None, **_: Any) -> bytes:
         names = {self.name(index): each.public for index, each in theirs.items()}
-        cards = [self.run.agreement.agree(self.run.keys[name]) for name in names]
+        cards = [self.run.agreement.curve.agree(curve_of(self.run.keys[name])) for name in names]
         object.__setattr__(self, "cards", b"".join(cards))
         return b"".join(found(mine, names, scope=self.context, purpose="masked_sum pair"))
 

@@ -29,7 +29,10 @@ def masked_sum(arena: Any, fight: Any, sender: str, to: str, message: Any) -> An
             return advertised
         terms = MASKED_SETUP(arena.runs[owner], arena.setting)
         if hasattr(advertised, "public"):
-            parts = (advertised.public, advertised.commitments)
+            sent = fight.heard.get("KeysAdvertised", {}).get(
+                owner, advertised
+            )  # a list shows the signature, and passes this on
+            parts = (advertised.public, advertised.commitments, advertised.encapsulated or sent.encapsulated)
         else:
             parts = (advertised.mask_key, advertised.channel_key, advertised.commitment)
         if pair_keys is not None:
@@ -93,8 +96,9 @@ def _tag(arena: Any, fight: Any, terms: Any, me: int, other: int, shown: Any) ->
     private = fight.ledger.privates.get((own or advertised[arena.contributors[me]]).public)
     if private is None or not any(private in fight.ledger.made.get(each, ()) for each in fight.coalition):
         private = bytes(32)  # the key that it showed is another's
-    mine = AgreementKey(private)
-    pairs = terms.agree(mine, {other: advertised[name]}, blame="server")
+    mine, cards = AgreementKey(private), terms.run.keys
+    vouched = {name: fight.ledger.vouched[cards[terms.run.me], cards[name]]}
+    pairs = terms.agree(mine, {other: advertised[name]}, vouched)
     _, to_them, _ = terms.run_keys(pairs, me, [other], roster)
     tag: bytes = terms.echoes(to_them, [me], shown.roster + shown.survivors).tobytes()
     return tag

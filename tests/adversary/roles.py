@@ -8,7 +8,7 @@ from typing import Any
 from blindbayes.crypto.aead import TAG_BYTES
 from blindbayes.protocols.core import Role, Run, Send, receive_all
 from blindbayes.protocols.registry import SumSetup
-from blindbayes.protocols.secure_sum import graph, keys, messages
+from blindbayes.protocols.secure_sum import graph, keys, messages, server
 
 
 def story_teller(setting: SumSetup, told: Mapping[str, Collection[str]]) -> Callable[[Run], Role[None]]:
@@ -20,10 +20,11 @@ def story_teller(setting: SumSetup, told: Mapping[str, Collection[str]]) -> Call
         sites = setting.contributors
         around = [terms.neighbours(index) for index in range(len(sites))]
         advertised = yield from receive_all(sites, messages.KeysAdvertised)
-        roster = terms.roster({index: advertised[name] for index, name in enumerate(sites)})
+        listed = {index: advertised[name] for index, name in enumerate(sites)}
+        roster, passing = terms.roster(listed), server.Encapsulated(terms, listed)
         for index, name in enumerate(sites):
             theirs = tuple(advertised[sites[other]] for other in around[index])
-            yield Send(name, messages.KeysListed(around[index], theirs))
+            yield Send(name, messages.KeysListed(around[index], theirs, passing.to(index, around[index])))
         dealt = yield from receive_all(sites, messages.SharesDealt)
         for index, name in enumerate(sites):
             boxes = [_item(dealt[sites[other]].boxes, keys.BOX_BYTES, around[other].index(index)) for other in around[index]]

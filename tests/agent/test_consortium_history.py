@@ -61,7 +61,7 @@ def test_three_years_in_one_process_are_the_recount(noise: dict[str, Any]) -> No
     sites = {name: Identity.generate(name) for name in POOL}
 
     def party(name: str) -> Party:
-        return Party(name, sites[name].card.identity.hex(), key=sites[name].card.agreement.hex())
+        return Party(name, sites[name].card.identity.hex(), key=sites[name].card.key)
 
     sparse = {"width": 2}  # four segments and more
     options = {"scheme": "ristretto", "keys": "standing", "views": True, **sparse}

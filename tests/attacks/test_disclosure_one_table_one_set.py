@@ -48,7 +48,7 @@ def study_of(
 ) -> StudyFile:
     """A study of some sites, with a quorum of all; None: the quorum that a study has by itself."""
     cards = [(name, office.net.sites[name].identity.card) for name in names]
-    parties = tuple(Party(name, card.identity.hex(), True, card.agreement.hex()) for name, card in cards)
+    parties = tuple(Party(name, card.identity.hex(), True, card.key) for name, card in cards)
     quorum = len(names) if quorum == 0 else quorum
     hosts = StudyFile.make(RowStudy(book, limits=Limits(quorum=quorum)), title, parties).hosts
     made = {"title": title, "parties": parties, "codebook": book, "hosts": hosts}

@@ -17,11 +17,11 @@ from click.testing import CliRunner, Result
 
 from blindbayes.cli.commands.report import command
 from blindbayes.crypto.coins import Coins
-from blindbayes.crypto.signatures import SigningKey
+from blindbayes.crypto.signatures import PUBLIC_BYTES, SIGNATURE_BYTES, SigningKey
 from blindbayes.errors import BlindbayesError, DataError
 from blindbayes.io.files import write_folder
 from blindbayes.report.checksums import seal_files
-from blindbayes.report.manifest import COMMON_SIGNATURES
+from blindbayes.report.manifest import COMMON_SIGNATURES, read_manifest, signatures_text, signed_entry
 from blindbayes.testing.loopback import Loopback
 from support.releases import released_sites, signed_by_all
 
@@ -89,8 +89,7 @@ def test_a_maker_that_forges_its_own_leak_report_is_held_to_the_claims_that_all_
     assert "does not fit common.json" in refused(verified(sites, resealed, tmp_path / "resealed"))
     patched = with_checksums(with_lie(good))  # the claims as signed, the leak report not
     context = b"blindbayes release v1\n"
-    entry = {"identity": key["north"].public.hex(), "signature": key["north"].sign(context + patched["checksums"]).hex()}
-    patched["signatures.json"] = json.dumps({"north": entry}).encode()
+    patched["signatures.json"] = json.dumps({"north": signed_entry(key["north"], context + patched["checksums"])}).encode()
     assert "does not say what claims.json says" in refused(verified(sites, patched, tmp_path / "patched"))
 
 
@@ -165,11 +164,48 @@ def test_a_stranger_cannot_sign_in_the_makers_place(sites: Loopback, good: dict[
     forged = with_checksums(with_lie(good))
     key = SigningKey.generate(Coins.seeded(bytes(32)))
     for name in ("north", "mallory"):
-        entry = {"identity": key.public.hex(), "signature": key.sign(b"blindbayes release v1\n" + forged["checksums"]).hex()}
+        entry = signed_entry(key, b"blindbayes release v1\n" + forged["checksums"])
         forged["signatures.json"] = json.dumps({name: entry}).encode()
         said = refused(verified(sites, forged, tmp_path / name))
         assert "key that the study does not name" in said or "does not say what claims.json says" in said
         shutil.rmtree(tmp_path / name)
+
+
+def test_who_breaks_the_curve_later_forges_no_release(sites: Loopback, good: dict[str, bytes], tmp_path: Path) -> None:
+    """The forger signs as everybody with Ed25519, and has no ML-DSA key of anybody: neither its own one nor none will do."""
+
+    class Broken(SigningKey):
+        """The curve's key of a site, and the forger's of the lattice."""
+
+        @property
+        def lasting_public(self) -> bytes:
+            return self.public + own.lasting_public[PUBLIC_BYTES:]
+
+        def sign_lasting(self, payload: bytes) -> bytes:
+            return self.sign(payload) + own.sign_lasting(payload)[SIGNATURE_BYTES:]
+
+    own = SigningKey.generate(Coins.seeded(bytes(32)))
+    broken = {}
+    for name in sites.sites:
+        broken[name] = Broken(sites.sites[name].identity.signing._secret[:32])
+    kept = {name: content for name, content in good.items() if name not in (*SEALS, "claims.json")}
+    true = seal_files(kept, {"north": sites.sites["north"].identity.signing})
+    manifest = read_manifest(true)
+    entries = {name: manifest.sign(name, key) for name, key in broken.items()}
+    forged = {**true, "signatures.json": seal_files(kept, {"north": broken["north"]})["signatures.json"]}
+    said = refused(verified(sites, forged, tmp_path / "another"))
+    assert "north signed with another ML-DSA key than on its card" in said
+    shutil.rmtree(tmp_path / "another")
+    true[COMMON_SIGNATURES] = signatures_text({**json.loads(true[COMMON_SIGNATURES]), "south": entries["south"]})
+    said = refused(verified(sites, true, tmp_path / "of south"))
+    assert "south signed with another ML-DSA key than on its card" in said
+    shutil.rmtree(tmp_path / "of south")
+    for file in ("signatures.json", COMMON_SIGNATURES):
+        stripped = dict(good)
+        table = json.loads(good[file])
+        table["north"]["signature"] = table["north"]["signature"][: 2 * SIGNATURE_BYTES]
+        stripped[file] = json.dumps(table).encode()
+        assert "signature of north does not fit" in refused(verified(sites, stripped, tmp_path / file))
 
 
 def unlearned(sites: Loopback, files: Mapping[str, bytes], *names: str) -> dict[str, bytes]:

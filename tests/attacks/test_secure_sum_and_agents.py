@@ -93,7 +93,7 @@ def test_a_frame_cannot_unfold_into_far_more_memory_than_it_has_bytes(kind: type
 
 
 def _card(identity: Identity, certificate: bytes, address: str = "") -> Card:
-    unsigned = Card(identity.name, identity.card.identity, certificate, address, agreement=identity.card.agreement)
+    unsigned = dataclasses.replace(identity.card, certificate=certificate, address=address)
     return dataclasses.replace(unsigned, signature=identity.signing.sign(unsigned._signed_bytes()))
 
 

@@ -1,13 +1,16 @@
-"""Ed25519 signatures: known answers and refusals."""
+"""Ed25519 signatures: known answers and refusals; lasting ones, of two schemes, of which both must verify."""
 
 from __future__ import annotations
 
 import pytest
 
 from blindbayes.crypto import signatures
+from blindbayes.crypto.coins import Coins
 from blindbayes.errors import IntegrityError
 
 SEED = bytes(range(32))
+NORTH, SOUTH = (signatures.SigningKey.generate(Coins.seeded(bytes([at]) * 32)) for at in range(2))
+SIGNED = NORTH.sign_lasting(b"payload")
 
 
 def test_signatures_are_ed25519() -> None:
@@ -30,3 +33,39 @@ def test_a_changed_signature_payload_or_key_raises() -> None:
         with pytest.raises(IntegrityError) as caught:
             signatures.verify(public, payload, signature, party="a")
         assert caught.value.party == "a"
+
+
+def refused(public: bytes, payload: bytes, signature: bytes) -> bool:
+    try:
+        signatures.verify_lasting(public, payload, signature, party="north")
+    except IntegrityError as error:
+        return error.party == "north"
+    return False
+
+
+def test_both_signatures_are_of_the_payload() -> None:
+    signatures.verify_lasting(NORTH.lasting_public, b"payload", SIGNED)
+    signatures.verify(NORTH.public, b"payload", SIGNED[: signatures.SIGNATURE_BYTES])
+    assert (len(SIGNED), len(NORTH.lasting_public)) == (signatures.LASTING_BYTES, signatures.LASTING_PUBLIC_BYTES)
+    assert NORTH.lasting_public == signatures.SigningKey.generate(Coins.seeded(bytes(32))).lasting_public
+    assert refused(NORTH.lasting_public, b"other", SIGNED)
+    assert refused(SOUTH.lasting_public, b"payload", SIGNED)
+
+
+def test_a_forger_of_either_scheme_alone_is_refused() -> None:
+    """Who has broken one of them can make its half for any payload, and has no other half."""
+    other, size = NORTH.sign_lasting(b"other"), signatures.SIGNATURE_BYTES
+    assert refused(NORTH.lasting_public, b"other", other[:size] + SIGNED[size:])  # the curve is broken
+    assert refused(NORTH.lasting_public, b"other", SIGNED[:size] + other[size:])  # the lattice is
+    mixed = NORTH.public + SOUTH.lasting_public[32:]
+    assert refused(mixed, b"payload", SIGNED)
+    assert refused(SOUTH.public + NORTH.lasting_public[32:], b"payload", SIGNED)
+
+
+@pytest.mark.parametrize("cut", [0, signatures.SIGNATURE_BYTES, signatures.LASTING_BYTES - 1])
+def test_a_missing_half_is_refused(cut: int) -> None:
+    assert refused(NORTH.lasting_public, b"payload", SIGNED[:cut])
+    assert refused(NORTH.lasting_public, b"payload", SIGNED[cut + 1 :])
+    assert refused(NORTH.lasting_public, b"payload", SIGNED[:cut] + bytes(signatures.LASTING_BYTES - cut))
+    assert refused(NORTH.lasting_public[:32], b"payload", SIGNED)
+    assert refused(NORTH.lasting_public[:32] + bytes(1952), b"payload", SIGNED)

@@ -216,7 +216,7 @@ def _grown(study: StudyFile, sites: Loopback) -> StudyFile:
     """One more party, signed by all."""
     east = Identity.generate("east")
     card = east.card
-    grown = study.change(Change(study.roster.sha256, add=(Party("east", card.identity.hex(), key=card.agreement.hex()),)))
+    grown = study.change(Change(study.roster.sha256, add=(Party("east", card.identity.hex(), key=card.key),)))
     for name in grown.roster.signers:
         grown = grown.sign_change(name, east.signing if name == "east" else sites.sites[name].identity.signing)
     return grown

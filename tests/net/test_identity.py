@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import os
 import stat
 from pathlib import Path
@@ -63,6 +64,65 @@ def test_a_card_survives_its_file_and_any_change_is_refused() -> None:
     for text in ("", "name = 3", "[", card.to_toml() + 'extra = "x"\n', card.to_toml().replace("BEGIN CERT", "BEGIN DIRT")):
         with pytest.raises(ConfigError):
             Card.from_toml(text)
+
+
+def test_a_card_can_be_mailed_and_pasted() -> None:
+    """Mail breaks lines of more than 998 characters, and clients wrap sooner; blanks at the ends of lines get lost or added."""
+    card = Identity.generate("north", address="north.example:9000").card
+    text = card.to_toml()
+    assert max(map(len, text.splitlines())) <= 160
+    assert text.isascii()
+    assert len(text) < 8192
+    assert Card.from_toml(text.replace("\n", "\r\n")) == card
+    keys = text[text.index("agreement") : text.index("signature")]
+    assert Card.from_toml(text.replace(keys, keys.replace("\n", " \n  "))) == card
+
+
+def test_every_key_on_a_card_is_covered_by_its_words_and_by_the_hash_in_a_study() -> None:
+    card, other = Identity.generate("north").card, Identity.generate("north").card
+    for field in ("identity", "agreement", "ml_dsa", "certificate"):
+        assert dataclasses.replace(card, **{field: getattr(other, field)}).words != card.words
+    for field in ("agreement", "ml_dsa"):
+        assert dataclasses.replace(card, **{field: getattr(other, field)}).key != card.key
+
+
+def test_a_card_with_a_malformed_key_is_refused_though_its_site_signed_it() -> None:
+    identity = Identity.generate("north")
+    good = identity.card.agreement
+    for fields in (
+        {"agreement": good[:-1]},
+        {"agreement": good[:32]},
+        {"agreement": good[:32] + b"\xff" * 1184},  # coefficients that are not reduced
+        {"ml_dsa": identity.card.ml_dsa[:-1]},
+        {"ml_dsa": b""},
+    ):
+        unsigned = dataclasses.replace(identity.card, **fields)
+        card = dataclasses.replace(unsigned, signature=identity.signing.sign(unsigned._signed_bytes()))
+        with pytest.raises(ConfigError, match="not a site's card"):
+            Card.from_toml(card.to_toml())
+
+
+def test_a_card_of_an_earlier_version_says_what_to_do_and_its_site_renews_it(tmp_path: Path) -> None:
+    made = Identity.create(tmp_path, "north", address="north.example:9000")
+    text = made.card.to_toml()
+    kept = (
+        text[: text.index("agreement")]
+        + f'agreement = "{made.agreement.curve.public.hex()}"\n'
+        + text[text.index("signature") :]
+    )
+    (tmp_path / "card.toml").write_text(kept)
+    for read in (lambda: Identity.load(tmp_path), lambda: Card.from_toml(kept)):
+        with pytest.raises(ConfigError, match=r"card of north is of an earlier version.*site rotate.*--replace"):
+            read()
+    renewed = Identity.rotate(tmp_path, passphrase=None, new_passphrase=None)
+    assert (renewed.card.identity, renewed.card.key) == (made.card.identity, made.card.key)
+    assert renewed.card.address == "north.example:9000"
+    assert Identity.load(tmp_path).card == renewed.card == read_card(tmp_path / "card.toml")
+    peer = tmp_path / "peer"
+    pin(peer, made.card)
+    (peer / "peers" / "north.toml").write_text(kept)
+    pin(peer, renewed.card, replace=True)
+    assert pinned(peer) == {"north": renewed.card}
 
 
 def test_fingerprint_words_tell_two_sites_apart_and_ignore_the_address() -> None:

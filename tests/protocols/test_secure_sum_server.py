@@ -20,7 +20,7 @@ from blindbayes.errors import ProtocolError
 from blindbayes.protocols import registry
 from blindbayes.protocols.core import Role, Send, receive_all
 from blindbayes.protocols.memory import local_runs, run_in_memory
-from blindbayes.protocols.secure_sum import graph, keys, messages
+from blindbayes.protocols.secure_sum import graph, keys, messages, server
 from blindbayes.wire.transcript import Keep
 from support.masked import sparse
 from support.sums import SEED, names, random_vectors
@@ -53,9 +53,11 @@ def lying_server(
     around = [terms.neighbours(index) for index in range(count)]
     dealers = dealers or around
     advertised = yield from receive_all(sites, messages.KeysAdvertised)
-    roster = terms.roster({index: advertised[name] for index, name in enumerate(sites)})
+    listed = {index: advertised[name] for index, name in enumerate(sites)}
+    roster, passing = terms.roster(listed), server.Encapsulated(terms, listed)
     for index, name in enumerate(sites):
-        yield Send(name, messages.KeysListed(around[index], tuple(advertised[sites[other]] for other in around[index])))
+        theirs = tuple(advertised[sites[other]] for other in around[index])
+        yield Send(name, messages.KeysListed(around[index], theirs, passing.to(index, around[index])))
     dealt = yield from receive_all(sites, messages.SharesDealt)
     for index, name in enumerate(sites):
         boxes = [item(dealt[sites[other]].boxes, keys.BOX_BYTES, around[other], index) for other in dealers[index]]

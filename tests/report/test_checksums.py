@@ -37,7 +37,7 @@ def test_whoever_signs_can_be_checked_and_nobody_else(tmp_path: Path) -> None:
     keys = {name: SigningKey(bytes([at]) * 32) for at, name in enumerate(("north", "south"))}
     folder = RowStudy(DATA.codebook).simulate(DATA.tables).save(tmp_path / "release", signers=keys)
     verified = verify_files(read_folder(folder))
-    assert verified.signers == {name: key.public for name, key in keys.items()}
+    assert verified.signers == {name: key.lasting_public for name, key in keys.items()}
     signatures = json.loads((folder / "signatures.json").read_text())
     signatures["north"]["signature"] = signatures["south"]["signature"]
     (folder / "signatures.json").write_text(json.dumps(signatures))
@@ -46,6 +46,18 @@ def test_whoever_signs_can_be_checked_and_nobody_else(tmp_path: Path) -> None:
 
 
 FILES = {"a.txt": b"one", "plots/b.svg": b"two"}
+
+
+@pytest.mark.parametrize("lost", ["the lattice's signature", "the curve's signature", "the lattice's key"])
+def test_a_release_without_one_of_the_two_signatures_is_refused(lost: str) -> None:
+    sealed = seal_files(FILES, {"north": SigningKey(bytes(32))})
+    entry = json.loads(sealed["signatures.json"])["north"]
+    if lost == "the lattice's key":
+        del entry["ml_dsa"]
+    else:
+        entry["signature"] = entry["signature"][:128] if lost == "the lattice's signature" else entry["signature"][128:]
+    with pytest.raises(DataError, match=r"north does not fit|not readable"):
+        verify_files({**sealed, "signatures.json": json.dumps({"north": entry}).encode()})
 
 
 @pytest.mark.parametrize(

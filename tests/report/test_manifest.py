@@ -15,7 +15,7 @@ from blindbayes.cli.commands.report import command
 from blindbayes.errors import BlindbayesError
 from blindbayes.io.files import read_folder, write_folder
 from blindbayes.report.checksums import seal_files
-from blindbayes.report.manifest import COMMON, COMMON_SIGNATURES
+from blindbayes.report.manifest import COMMON, COMMON_SIGNATURES, signed_entry
 from blindbayes.testing.loopback import Loopback
 from support.releases import DATA, release_of, released_sites
 
@@ -132,7 +132,8 @@ def test_forged_signatures_and_changed_lists_are_refused(sites: Loopback, tmp_pa
     signatures = json.loads((folder / COMMON_SIGNATURES).read_text())
     (folder / COMMON_SIGNATURES).write_text(json.dumps({**signatures, "south": signatures["north"]}))
     assert "south signed with a key that the study does not name" in not_verified(sites, folder)
-    wrong = {"identity": sites.sites["south"].identity.signing.public.hex(), "signature": signatures["north"]["signature"]}
+    south = sites.sites["south"].identity.signing
+    wrong = {**signed_entry(south, b""), "signature": signatures["north"]["signature"]}
     (folder / COMMON_SIGNATURES).write_text(json.dumps({"south": wrong}))
     assert "the signature of south does not fit" in not_verified(sites, folder)
     (folder / COMMON_SIGNATURES).write_text("[]")

@@ -23,7 +23,7 @@ FOUNDERS = ("north", "south", "west")
 
 def party(name: str, **fields: Any) -> Party:
     card = SITES[name].card
-    return Party(name, card.identity.hex(), key=card.agreement.hex(), **fields)
+    return Party(name, card.identity.hex(), key=card.key, **fields)
 
 
 def founded(**fields: Any) -> StudyFile:

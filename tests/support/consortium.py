@@ -38,7 +38,7 @@ class Consortium:
 
     def party(self, name: str) -> Party:
         card = self.office.net.sites[name].identity.card
-        return Party(name, card.identity.hex(), key=card.agreement.hex())
+        return Party(name, card.identity.hex(), key=card.key)
 
     def approve(self) -> None:
         for name in self.study.names:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from blindbayes.crypto.coins import Coins
+from blindbayes.crypto.hybrid import curve_of
 from blindbayes.net.driver import Finished, RoleDriver
 from blindbayes.net.envelope import EnvelopePair
 from blindbayes.net.identity import Identity
@@ -40,8 +41,8 @@ class Site:
         identities = {each: mesh.identities[each].card.identity for each in mesh.names}
         run = Run(STUDY, mesh.run_id, mesh.names, name, identities, identity.signing)
         folder = mesh.folder / name
-        own, cards = identity.agreement, {peer: mesh.identities[peer].card for peer in run.others}
-        secrets = {peer: own.agree(card.agreement) for peer, card in cards.items()}
+        own, cards = identity.agreement.curve, {peer: mesh.identities[peer].card for peer in run.others}
+        secrets = {peer: own.agree(curve_of(card.agreement)) for peer, card in cards.items()}
         if (folder / "journal").exists():
             self.journal = Journal.open(folder, mesh.run_id, identity.storage_key, secrets=secrets)
         else:

@@ -99,7 +99,7 @@ class World:
 
     def _party(self, name: str) -> Party:
         card = self.office.net.sites[name].identity.card
-        return Party(name, card.identity.hex(), key=card.agreement.hex())
+        return Party(name, card.identity.hex(), key=card.key)
 
     def _patch(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.jumped, real = 0.0, time.time

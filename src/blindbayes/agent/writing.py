@@ -238,7 +238,7 @@ def compose(draft: WrittenDraft, cards: Sequence[Card]) -> tuple[Draft | None, d
     else:
         given |= _holdings(texts, book, chosen)
     given |= _named("hosts", _hosts(texts))
-    parties = [Party(card.name, card.identity.hex(), True, card.agreement.hex() or None) for card in chosen]
+    parties = [Party(card.name, card.identity.hex(), True, card.key) for card in chosen]
     written = Draft(draft.title.strip(), book, parties, draft.kind, given)
     for problem in problems_of(written):
         for name in problem.settings[:1] or ("",):

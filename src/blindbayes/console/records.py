@@ -83,7 +83,7 @@ async def release(context: Context, run: str) -> dict[str, Any]:
     problem, verification = "", None
     try:
         cards = {context.agent.name: context.agent.identity.card, **home.peers()}
-        keys = {name: card.identity for name, card in cards.items()}
+        keys = {name: card.lasting_public for name, card in cards.items()}
         _, verification = await asyncio.to_thread(check_release, files, keys)
     except BlindbayesError as error:
         problem = str(error)
@@ -114,7 +114,7 @@ async def add_signatures(context: Context, run: str, signatures: str) -> dict[st
         raise Missing("this site has no release of that run")
     cards = {context.agent.name: context.agent.identity.card, **home.peers()}
     files = await asyncio.to_thread(read_folder, folder)
-    keys = {name: card.identity for name, card in cards.items()}
+    keys = {name: card.lasting_public for name, card in cards.items()}
     text, added = merged_signatures(files, signatures.encode(), read_manifest(files), keys)
     await asyncio.to_thread(write_whole, folder / COMMON_SIGNATURES, text)
     context.log("signatures added", run=run, sites=list(added))

@@ -97,7 +97,7 @@ class Notice(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields
 
     sender: str
     receiver: str
-    ephemeral: bytes
+    opening: bytes  # a fresh curve key, and the secret encapsulated to the receiver's card
     body: memoryview
 
     def __repr__(self) -> str:
@@ -118,8 +118,8 @@ def pack(frame: Frame) -> bytes:
     return raw
 
 
-def pack_notice(sender: str, receiver: str, ephemeral: bytes, body: bytes) -> bytes:
-    return _pack_sealed(Notice(sender, receiver, ephemeral, _NOTHING), body)
+def pack_notice(sender: str, receiver: str, opening: bytes, body: bytes) -> bytes:
+    return _pack_sealed(Notice(sender, receiver, opening, _NOTHING), body)
 
 
 def _pack_sealed(frame: Sealed | Notice, body: bytes) -> bytes:

@@ -1,4 +1,7 @@
-"""Identity of a site: an Ed25519 key, a TLS certificate, the card it hands out, and the cards it has pinned.
+"""Identity of a site: its keys, a TLS certificate, the card it hands out, and the cards it has pinned.
+
+One secret gives an Ed25519 key (the identity), an ML-DSA key (which signs beside it what is read for years) and a hybrid key of
+X25519 and ML-KEM-768 (for the pairs of sums, and for notices). The card shows the public keys, and its words cover them all.
 
 There is no certificate authority: two sites exchange cards, compare the fingerprint words by telephone, and pin. The TLS
 certificate is self-signed and never expires, since the clock is not trusted and the pin is what counts.
@@ -6,6 +9,7 @@ certificate is self-signed and never expires, since the clock is not trusted and
 
 from __future__ import annotations
 
+import base64
 import datetime
 import functools
 import hashlib
@@ -22,9 +26,10 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from blindbayes.crypto.aead import seal, unseal
 from blindbayes.crypto.coins import Coins
-from blindbayes.crypto.key_agreement import PUBLIC_BYTES, AgreementKey
-from blindbayes.crypto.prg import KEY_BYTES, derive_key
-from blindbayes.crypto.signatures import SigningKey, verify
+from blindbayes.crypto.hybrid import SEED_BYTES, HybridKey, is_proper
+from blindbayes.crypto.key_agreement import AgreementKey
+from blindbayes.crypto.prg import KEY_BYTES, derive_key, expand_bytes
+from blindbayes.crypto.signatures import LASTING_PUBLIC_BYTES, SigningKey, verify
 from blindbayes.errors import ConfigError, IntegrityError
 from blindbayes.io.files import make_private_folder, read_private, write_whole
 from blindbayes.io.untrusted import NAME, read_limited, read_toml, require_seen
@@ -32,6 +37,9 @@ from blindbayes.io.untrusted import NAME, read_limited, read_toml, require_seen
 _SCRYPT_LOG_N = 16
 _P256_ORDER = 0xFFFFFFFF00000000FFFFFFFFFFFFFFFFBCE6FAADA7179E84F3B9CAC2FC632551
 _PLAIN, _SCRYPT = b"bb1p", b"bb1s"
+_FIELDS = frozenset(("name", "address", "identity", "agreement", "ml_dsa", "signature", "certificate"))
+_EARLIER = _FIELDS - {"ml_dsa"}
+_COLUMNS = 76  # of keys on a card: mail breaks or refuses longer lines
 _CONSONANTS, _VOWELS = "bdfghjklmnprstvz", "aiou"
 
 
@@ -71,11 +79,22 @@ class Card:
     certificate: bytes  # PEM
     address: str = ""
     signature: bytes = b""
-    agreement: bytes = b""  # X25519, for keys that stand over many runs
+    agreement: bytes = b""  # X25519 and ML-KEM-768, for keys that stand over many runs
+    ml_dsa: bytes = b""  # signs beside the identity what is read for years
 
     def _signed_bytes(self) -> bytes:
         parts = (self.name.encode(), self.identity, self.certificate, self.address.encode())
-        return framed(b"blindbayes card v1", *parts, self.agreement)
+        return framed(b"blindbayes card v2", *parts, self.agreement, self.ml_dsa)
+
+    @property
+    def key(self) -> str:
+        """The SHA-256 of the keys beside the identity, by which a study names them."""
+        return hashlib.sha256(framed(b"blindbayes card keys v1", self.agreement, self.ml_dsa)).hexdigest()
+
+    @property
+    def lasting_public(self) -> bytes:
+        """Both keys that sign what is read for years."""
+        return self.identity + self.ml_dsa
 
     @property
     def certificate_digest(self) -> bytes:
@@ -84,8 +103,9 @@ class Card:
 
     @property
     def fingerprint(self) -> bytes:
-        """The first 128 bits of a hash of name, identity and certificate. The address is left out, since it may change."""
-        parts = framed(b"blindbayes fingerprint v1", self.name.encode(), self.identity, self.certificate_digest)
+        """The first 128 bits of a hash of the name and all keys. The address is left out, since it may change."""
+        keys = (self.identity, self.agreement, self.ml_dsa, self.certificate_digest)
+        parts = framed(b"blindbayes fingerprint v2", self.name.encode(), *keys)
         return hashlib.sha256(parts).digest()[:16]
 
     @property
@@ -115,7 +135,8 @@ class Card:
         document["name"] = self.name
         document["address"] = self.address
         document["identity"] = self.identity.hex()
-        document["agreement"] = self.agreement.hex()
+        document["agreement"] = _wrapped(self.agreement)
+        document["ml_dsa"] = _wrapped(self.ml_dsa)
         document["signature"] = self.signature.hex()
         document["certificate"] = tomlkit.string(self.certificate.decode(), multiline=True)
         return tomlkit.dumps(document)
@@ -125,10 +146,15 @@ class Card:
         """Read and verify a card."""
         try:
             table = read_toml(text, "the card")
-            if set(table) != {"name", "address", "identity", "agreement", "signature", "certificate"}:
+            if set(table) == _EARLIER:
                 raise ConfigError(
-                    "this is no card: a card has name, address, identity, agreement, signature and certificate, nothing else; "
-                    "each site hands out the card.toml of its folder"
+                    f"the card of {require_name(table['name'])} is of an earlier version, without keys of ML-KEM and ML-DSA: "
+                    "`blindbayes site rotate` there makes a new one; compare its words and pin it with --replace"
+                )
+            if set(table) != _FIELDS:
+                raise ConfigError(
+                    "this is no card: a card has name, address, identity, agreement, ml_dsa, signature and certificate, "
+                    "nothing else; each site hands out the card.toml of its folder"
                 )
             card = cls(
                 name=require_name(table["name"]),
@@ -136,9 +162,10 @@ class Card:
                 certificate=table["certificate"].encode(),
                 address=str(table["address"]),
                 signature=bytes.fromhex(table["signature"]),
-                agreement=bytes.fromhex(table["agreement"]),
+                agreement=_unwrapped(table["agreement"]),
+                ml_dsa=_unwrapped(table["ml_dsa"]),
             )
-            if len(card.agreement) != PUBLIC_BYTES:
+            if not is_proper(card.agreement) or len(card.lasting_public) != LASTING_PUBLIC_BYTES:
                 raise ValueError("no key")
             if not card.tls_name:
                 raise ValueError("no name")
@@ -166,7 +193,7 @@ class Identity:
     signing: SigningKey = field(repr=False)
     tls_key: bytes = field(repr=False)  # PEM
     storage_key: bytes = field(repr=False)  # wraps what the site keeps for itself, such as journal keys
-    agreement: AgreementKey = field(repr=False)  # stands over many runs
+    agreement: HybridKey = field(repr=False)  # stands over many runs
 
     @property
     def name(self) -> str:
@@ -188,8 +215,10 @@ class Identity:
     @classmethod
     def _assemble(cls, name: str, address: str, secret: bytes, tls_key: bytes, certificate: bytes) -> Identity:
         signing = SigningKey(derive_key(secret, "identity"))
-        agreement = AgreementKey(derive_key(secret, "standing"))
-        unsigned = Card(name, signing.public, certificate, address, agreement=agreement.public)
+        curve = AgreementKey(derive_key(secret, "standing"))
+        agreement = HybridKey(curve, expand_bytes(derive_key(secret, "standing lattice"), SEED_BYTES))
+        ml_dsa = signing.lasting_public[len(signing.public) :]
+        unsigned = Card(name, signing.public, certificate, address, agreement=agreement.public, ml_dsa=ml_dsa)
         card = replace(unsigned, signature=signing.sign(unsigned._signed_bytes()))
         return cls(card, signing, tls_key, derive_key(secret, "storage"), agreement)
 
@@ -225,14 +254,14 @@ class Identity:
     def rotate(cls, home: Path, *, passphrase: str | None, new_passphrase: str | None) -> Identity:
         """Make new connection keys and a new card for the same identity; lock the keys with the new passphrase.
 
-        An interrupted rotation can be repeated: it needs the identity's key alone.
+        An interrupted rotation can be repeated: it needs the identity's key alone. The card may be of an earlier version.
         """
-        coins, card = Coins.system(), read_card(home / "card.toml")
+        coins, (name, address, public) = Coins.system(), _own_lines(home / "card.toml")
         secret = _identity_secret(home, passphrase)
         private = ec.derive_private_key(1 + coins.below(_P256_ORDER - 1), ec.SECP256R1())
         certificate = _self_signed(f"{coins.bytes(8).hex()}.blindbayes", private, serial=1 + coins.bits(150))
-        identity = cls._assemble(card.name, card.address, secret, _pem(private), certificate)
-        if identity.card.identity != card.identity:
+        identity = cls._assemble(name, address, secret, _pem(private), certificate)
+        if identity.card.identity != public:
             raise ConfigError("card.toml does not belong to the keys of this site")
         write_whole(home / "keys" / "tls.key", _lock(identity.tls_key, new_passphrase, coins))
         write_whole(home / "card.toml", identity.card.to_toml().encode(), private=False)
@@ -258,6 +287,19 @@ def _verified(content: bytes) -> Card:
     return Card.from_toml(content)
 
 
+def _own_lines(path: Path) -> tuple[str, str, bytes]:
+    """Return the name, address and identity on a site's own card, of this version or an earlier one."""
+    try:
+        table = read_toml(read_limited(path), "the card")
+        if set(table) not in (_FIELDS, _EARLIER):
+            raise ValueError("no card")
+        return require_name(table["name"]), str(table["address"]), bytes.fromhex(table["identity"])
+    except FileNotFoundError:
+        raise ConfigError(f"{path.name} is missing") from None
+    except (KeyError, TypeError, ValueError):
+        raise ConfigError("card.toml is damaged: restore it from a backup") from None
+
+
 def pin(home: Path, card: Card, *, replace: bool = False) -> None:
     """Trust a card from now on. A pinned name is replaced only on demand."""
     folder = make_private_folder(home / "peers")
@@ -281,6 +323,17 @@ def pinned(home: Path) -> dict[str, Card]:
     if len({card.certificate_digest for card in cards.values()}) != len(cards):
         raise ConfigError("two pinned cards have the same certificate")
     return cards
+
+
+def _wrapped(key: bytes) -> tomlkit.items.String:
+    """Return the key in base64, in lines that mail leaves alone."""
+    text = base64.b64encode(key).decode()
+    lines = [text[at : at + _COLUMNS] for at in range(0, len(text), _COLUMNS)]
+    return tomlkit.string("\n".join(["", *lines, ""]), multiline=True)
+
+
+def _unwrapped(text: str) -> bytes:
+    return base64.b64decode("".join(text.split()), validate=True)
 
 
 def _self_signed(tls_name: str, private: ec.EllipticCurvePrivateKey, *, serial: int) -> bytes:

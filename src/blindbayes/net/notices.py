@@ -1,8 +1,8 @@
 """Sealed notices between two sites, outside runs: invitations to studies, and decisions about them.
 
-A notice is one frame. It is encrypted to the receiver's pinned agreement key under a fresh key of the sender, and signed by
-the sender's identity together with both names, so that neither a relay nor a third site can read, alter or redirect it. Nothing
-here stops a repetition: the content of every notice is harmless when it arrives twice, or late.
+A notice is one frame. It is encrypted to the hybrid key of the receiver's pinned card by a fresh key of the sender, and signed
+by the sender's identity together with both names, so that neither a relay nor a third site can read, alter or redirect it.
+Nothing here stops a repetition: the content of every notice is harmless when it arrives twice, or late.
 
 Sans I/O: `router` brings notices, the agent decides what they mean.
 """
@@ -15,7 +15,7 @@ import msgspec
 
 from blindbayes.crypto.aead import TAG_BYTES, seal, unseal
 from blindbayes.crypto.coins import Coins
-from blindbayes.crypto.key_agreement import AgreementKey
+from blindbayes.crypto.hybrid import OPENING_BYTES, seal_to
 from blindbayes.crypto.prg import derive_key
 from blindbayes.crypto.signatures import SIGNATURE_BYTES, verify
 from blindbayes.errors import ConfigError, IntegrityError, PeerProtocolError
@@ -24,7 +24,7 @@ from blindbayes.net.envelope import PART_BYTES, Notice, pack_notice
 from blindbayes.net.identity import Card, Identity, framed
 from blindbayes.wire import MALFORMED
 
-MAX_INVITATION_BYTES = PART_BYTES - SIGNATURE_BYTES - TAG_BYTES - 64
+MAX_INVITATION_BYTES = PART_BYTES - OPENING_BYTES - SIGNATURE_BYTES - TAG_BYTES - 64
 MAX_REASON = 300
 
 State = Literal["waiting", "approved", "used up", "refused", "revoked"]
@@ -57,8 +57,8 @@ Content = Invitation | Standing | Heard
 _DECODER = typed.decoder(Content)
 
 
-def _head(sender: str, receiver: str, ephemeral: bytes, identities: tuple[bytes, bytes]) -> bytes:
-    return framed(b"blindbayes notice v1", sender.encode(), receiver.encode(), ephemeral, *identities)
+def _head(sender: str, receiver: str, opening: bytes, identities: tuple[bytes, bytes]) -> bytes:
+    return framed(b"blindbayes notice v1", sender.encode(), receiver.encode(), opening, *identities)
 
 
 def seal_notice(identity: Identity, card: Card, content: Content, coins: Coins) -> bytes:
@@ -66,11 +66,11 @@ def seal_notice(identity: Identity, card: Card, content: Content, coins: Coins) 
     raw = msgspec.msgpack.encode(content)
     if len(raw) > MAX_INVITATION_BYTES + 64:
         raise ConfigError(f"a notice has at most {MAX_INVITATION_BYTES // 1024:,} kB")
-    key = AgreementKey.generate(coins)
-    head = _head(identity.name, card.name, key.public, (identity.card.identity, card.identity))
-    sealing = derive_key(key.agree(card.agreement, party=card.name), "notice", head)
+    secret, opening = seal_to(card.agreement, coins, party=card.name)
+    head = _head(identity.name, card.name, opening, (identity.card.identity, card.identity))
+    sealing = derive_key(secret, "notice", head)
     signature = identity.signing.sign(framed(head, raw))
-    return pack_notice(identity.name, card.name, key.public, seal(sealing, signature + raw, associated=head))
+    return pack_notice(identity.name, card.name, opening, seal(sealing, signature + raw, associated=head))
 
 
 def open_notice(identity: Identity, card: Card, notice: Notice) -> Content:
@@ -80,8 +80,8 @@ def open_notice(identity: Identity, card: Card, notice: Notice) -> Content:
     """
     if (notice.sender, notice.receiver) != (card.name, identity.name):
         raise IntegrityError(party=card.name)
-    head = _head(card.name, identity.name, notice.ephemeral, (card.identity, identity.card.identity))
-    sealing = derive_key(identity.agreement.agree(notice.ephemeral, party=card.name), "notice", head)
+    head = _head(card.name, identity.name, notice.opening, (card.identity, identity.card.identity))
+    sealing = derive_key(identity.agreement.open(notice.opening, party=card.name), "notice", head)
     opened = unseal(sealing, notice.body, associated=head, party=card.name)
     raw = opened[SIGNATURE_BYTES:]
     verify(card.identity, framed(head, raw), opened[:SIGNATURE_BYTES], party=card.name)

@@ -11,11 +11,11 @@ from collections.abc import Mapping
 from blindbayes import __version__
 from blindbayes.wire import VERSION as WIRE
 
-ENVELOPE = 2
+ENVELOPE = 3
 LINK = 1
 JOURNAL = 1
 NOISE = 2  # what the parties of a sum add to it: shares of one law rely on the others to add theirs
-PROTOCOLS = 1  # messages and roles of any protocol
+PROTOCOLS = 2  # messages and roles of any protocol
 VERSIONS: Mapping[str, str] = {
     "blindbayes": __version__,
     "envelope": str(ENVELOPE),

@@ -19,7 +19,7 @@ from collections.abc import Collection, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias, TypeVar
 
-from blindbayes.crypto.key_agreement import AgreementKey
+from blindbayes.crypto.hybrid import HybridKey
 from blindbayes.errors import BlindbayesError, IntegrityError, LocalProtocolError, PeerProtocolError
 from blindbayes.wire import Marked, Message
 
@@ -85,8 +85,8 @@ class Run:
     me: str
     identities: Mapping[str, bytes] = field(default_factory=dict)  # Ed25519 public keys by party
     signer: Signer | None = field(default=None, repr=False)
-    agreement: AgreementKey | None = field(default=None, repr=False)  # this party's key for many runs
-    keys: Mapping[str, bytes] = field(default_factory=dict)  # everybody's, by party; empty bytes for a party without one
+    agreement: HybridKey | None = field(default=None, repr=False)  # of this party's card
+    keys: Mapping[str, bytes] = field(default_factory=dict)  # of everybody's card; empty bytes for a party without one
     standing: Mapping[str, bytes] = field(default_factory=dict)  # agreed sessions from which others are derived
 
     def __post_init__(self) -> None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from blindbayes.crypto.coins import Coins
-from blindbayes.crypto.key_agreement import AgreementKey
+from blindbayes.crypto.hybrid import HybridKey
 from blindbayes.crypto.signatures import SigningKey
 from blindbayes.errors import BlindbayesError, LocalProtocolError, PeerLost, ProtocolError
 from blindbayes.protocols.core import Done, Open, Receive, ReceiveAll, Role, Run, Send, require_effect, resume
@@ -374,6 +374,6 @@ def local_runs(
     if keys is None:
         keys = {name: SigningKey.generate(coins) for name in roster} if signed else {}
     identities = {name: key.public for name, key in keys.items()}
-    standing = {name: AgreementKey.generate(coins.derive(f"standing {name}")) for name in roster}
+    standing = {name: HybridKey.generate(coins.derive(f"standing {name}")) for name in roster}
     publics = {name: key.public for name, key in standing.items()}
     return {name: Run(study, run_id, roster, name, identities, keys.get(name), standing[name], publics) for name in roster}

@@ -4,6 +4,9 @@ A pair's key is BLAKE2b, keyed with the X25519 secret of the two run keys, of
 
     protocol and purpose, study, run, what else the protocol fixes, both names and both public keys (the lesser name first).
 
+In masked_sum that secret is joined by the hybrid one of the two cards' keys (`crypto.hybrid`): who breaks the curve later has
+the first and not the second.
+
 So no two pairs have a key in common, whatever keys a party chooses: a party that shows another's public key as its own changes
 the name beside it, and with it the whole stream. Before a key is used it passes `require_keys`: 32 bytes in canonical form, no
 point of small order (the identity among them), not the receiver's own, no key twice. In X25519 a point and its negative have
@@ -66,18 +69,16 @@ def pair_keys(
     me: str,
     scope: bytes,
     purpose: str,
-    card: AgreementKey | None = None,
-    cards: Mapping[str, bytes] | None = None,
+    vouched: Mapping[str, bytes] | None = None,
 ) -> list[bytes]:
     """Return `pair_key` with each of the parties that have these public keys.
 
-    `cards` are keys of some of them in the roster that all signed, and `card` is this party's. Two parties with such keys have
-    a key that nobody can make without one of the two private keys, even if the run keys were made up or altered.
+    `vouched` are the secrets of this party's card with those of some of them, whose keys stand in the roster that all signed.
+    Nobody can make the key of such a pair without one of the two private keys of the cards, even if the run keys were made up
+    or altered.
     """
     secrets = key.agree_many(list(publics.values()), list(publics))
-    vouched: dict[str, bytes] = {}
-    if card is not None and cards:
-        vouched = dict(zip(cards, card.agree_many(list(cards.values()), list(cards)), strict=True))
+    vouched = vouched or {}
     derived = []
     for (other, public), secret in zip(publics.items(), secrets, strict=True):
         low, high, keys = (me, other, key.public + public) if me < other else (other, me, public + key.public)

@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from blindbayes.crypto.signatures import SigningKey, verify
+from blindbayes.crypto.signatures import SigningKey, verify_lasting
 from blindbayes.errors import DataError, IntegrityError
 from blindbayes.io.untrusted import read_json_table
 from blindbayes.report.cover_sheet import Cover
@@ -21,7 +21,9 @@ from blindbayes.report.manifest import (
     RUN,
     Manifest,
     claims_json,
+    read_entry,
     signatures_text,
+    signed_entry,
 )
 from blindbayes.report.page import index_page
 
@@ -35,7 +37,7 @@ class Verified:
     """A release whose checksums and signatures were verified."""
 
     files: int
-    signers: Mapping[str, bytes]  # party -> public key of its valid signature
+    signers: Mapping[str, bytes]  # party -> both public keys of its valid signature
 
 
 def seal_files(
@@ -55,7 +57,7 @@ def seal_files(
     sealed = {**files, CHECKSUMS: "".join(lines).encode()}
     if signers:
         payload = _CONTEXT + sealed[CHECKSUMS]
-        entries = {name: {"identity": key.public.hex(), "signature": key.sign(payload).hex()} for name, key in signers.items()}
+        entries = {name: signed_entry(key, payload) for name, key in signers.items()}
         sealed[SIGNATURES] = (json.dumps(entries, indent=2, sort_keys=True) + "\n").encode()
         if manifest is not None and manifest.learned:
             sealed[COMMON_SIGNATURES] = signatures_text({name: manifest.sign(name, key) for name, key in signers.items()})
@@ -107,8 +109,8 @@ def _signers(files: Mapping[str, bytes]) -> dict[str, bytes]:
         payload = _CONTEXT + files[CHECKSUMS]
         try:
             for name, entry in read_json_table(files[SIGNATURES], "signatures.json", error=DataError, hint=AGAIN).items():
-                signers[name] = bytes.fromhex(entry["identity"])
-                verify(signers[name], payload, bytes.fromhex(entry["signature"]), party=name)
+                signers[name], signature = read_entry(entry)
+                verify_lasting(signers[name], payload, signature, party=name)
         except IntegrityError as cause:
             raise DataError(f"the signature of {cause.party} does not fit the checksums; ask for the release again") from None
         except DataError:

@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from blindbayes.crypto.signatures import SigningKey, verify
+from blindbayes.crypto.signatures import PUBLIC_BYTES, SigningKey, is_of, verify_lasting
 from blindbayes.errors import ConfigError, DataError, IntegrityError
 from blindbayes.io.untrusted import MAX_MODEL_BYTES, read_json, read_json_table
 
@@ -80,7 +80,18 @@ class Manifest:
 
     def sign(self, name: str, key: SigningKey) -> dict[str, str]:
         """Return a party's entry in common.signatures.json."""
-        return {"identity": key.public.hex(), "signature": key.sign(_CONTEXT + name.encode() + b"\n" + self.text).hex()}
+        return signed_entry(key, _CONTEXT + name.encode() + b"\n" + self.text)
+
+
+def signed_entry(key: SigningKey, payload: bytes) -> dict[str, str]:
+    """Return the entry of a file of signatures: both public keys, and both signatures in one."""
+    identity, ml_dsa = key.public.hex(), key.lasting_public[PUBLIC_BYTES:].hex()
+    return {"identity": identity, "ml_dsa": ml_dsa, "signature": key.sign_lasting(payload).hex()}
+
+
+def read_entry(entry: Mapping[str, str]) -> tuple[bytes, bytes]:
+    """Return the public keys and the signatures of an entry."""
+    return bytes.fromhex(entry["identity"]) + bytes.fromhex(entry["ml_dsa"]), bytes.fromhex(entry["signature"])
 
 
 def claims_json(files: Mapping[str, bytes]) -> bytes:
@@ -128,27 +139,32 @@ def read_manifest(files: Mapping[str, bytes]) -> Manifest:
 
 
 def verified_signatures(files: Mapping[str, bytes], manifest: Manifest, identities: Mapping[str, bytes]) -> tuple[str, ...]:
-    """Return the parties that have signed, in the study's order. `identities` are those of the study.
+    """Return the parties that have signed, in the study's order.
 
-    Raises `DataError` for an invalid signature, or one by somebody who is not a party.
+    `identities` are those of the study, or, where a card is known, both keys on it. Raises `DataError` for an invalid
+    signature, or one by somebody who is not a party.
     """
     try:
-        entries = {
-            str(name): (bytes.fromhex(entry["identity"]), bytes.fromhex(entry["signature"]))
-            for name, entry in _entries(files).items()
-        }
+        entries = {str(name): read_entry(entry) for name, entry in _entries(files).items()}
     except DataError:
         raise
     except (ValueError, KeyError, TypeError, AttributeError):
         raise DataError(f"{COMMON_SIGNATURES} is not readable; {AGAIN}") from None
-    for name, (identity, signature) in entries.items():
-        if identities.get(name) != identity:
-            raise DataError(f"{name} signed with a key that the study does not name for it; do not rely on this folder")
+    for name, (public, signature) in entries.items():
+        require_key(name, public, identities.get(name, b""))
         try:
-            verify(identity, _CONTEXT + name.encode() + b"\n" + manifest.text, signature, party=name)
+            verify_lasting(public, _CONTEXT + name.encode() + b"\n" + manifest.text, signature, party=name)
         except IntegrityError:
             raise DataError(f"the signature of {name} does not fit {COMMON}; {AGAIN}") from None
     return tuple(name for name in identities if name in entries)
+
+
+def require_key(name: str, public: bytes, identity: bytes) -> None:
+    """Raise `DataError` unless a party signed with the key that the study names, or with both keys on its card."""
+    if not is_of(public, identity):
+        same = identity[:PUBLIC_BYTES] == public[:PUBLIC_BYTES]
+        what = "another ML-DSA key than on its card" if same else "a key that the study does not name for it"
+        raise DataError(f"{name} signed with {what}; do not rely on this folder")
 
 
 def add_signature(files: Mapping[str, bytes], own: Mapping[str, bytes], name: str, key: SigningKey) -> bytes:
@@ -159,7 +175,7 @@ def add_signature(files: Mapping[str, bytes], own: Mapping[str, bytes], name: st
     """
     from blindbayes.report.checksums import verify_files
 
-    if verify_files(own).signers.get(name) != key.public:
+    if verify_files(own).signers.get(name) != key.lasting_public:
         raise DataError(f"{name} did not sign its own release of this run; not signed")
     manifest, mine = read_manifest(files), read_manifest(own)
     if not mine.learned:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from blindbayes.crypto.signatures import is_of
 from blindbayes.errors import ConfigError, DataError
 from blindbayes.report.checksums import Verified, verify_files
 from blindbayes.report.manifest import (
@@ -20,6 +21,7 @@ from blindbayes.report.manifest import (
     STUDY,
     Manifest,
     read_manifest,
+    require_key,
     verified_signatures,
 )
 from blindbayes.report.output_check import DISCLOSURE
@@ -77,13 +79,13 @@ class Verification:
 def verify_release(files: Mapping[str, bytes], named: NamedParties, keys: Mapping[str, bytes]) -> Verification:
     """Verify a release folder with the reader's own keys.
 
-    Raises `DataError` for anything that is wrong, or that nobody with a known key vouches for. Signatures and
-    receipts that are only missing are left to the caller.
+    `keys` are both public keys on each card. Raises `DataError` for anything that is wrong, or that nobody with a known key
+    vouches for. Signatures and receipts that are only missing are left to the caller.
     """
     _require_keys(named, keys)
     verified, manifest = verify_files(files), read_manifest(files)
     makers = _makers(files, verified, named, keys)
-    signatures = verified_signatures(files, manifest, named.identities)
+    signatures = verified_signatures(files, manifest, {name: keys.get(name, own) for name, own in named.identities.items()})
     signed = tuple(name for name in signatures if name in keys)
     if manifest.learned and not set(makers) <= set(signed):
         raise DataError(f"{makers[0]} made this folder and did not sign the common files; ask for the release again")
@@ -117,15 +119,15 @@ def _require_keys(named: NamedParties, keys: Mapping[str, bytes]) -> None:
             "site's folder with --config, whose pins count"
         )
     for name, identity in named.identities.items():
-        if keys.get(name, identity) != identity:
+        if not is_of(keys.get(name, identity), identity):
             raise DataError(f"the study in the folder names another key for {name} than its card; {_DISTRUST}")
 
 
 def _makers(files: Mapping[str, bytes], verified: Verified, named: NamedParties, keys: Mapping[str, bytes]) -> tuple[str, ...]:
     """Return the parties that signed the whole folder with a known key. Raises if nobody did."""
-    for name, identity in verified.signers.items():
-        if named.identities.get(name) != identity:
-            raise DataError(f"{name} signed with a key that the study does not name for it; {_DISTRUST}")
+    for name, public in verified.signers.items():
+        require_key(name, public, named.identities.get(name, b""))
+        require_key(name, public, keys.get(name, public))
     if LEAKAGE not in files:
         raise DataError(f"{LEAKAGE} is missing: nobody says who learned what; ask for the release again")
     makers = tuple(name for name in verified.signers if name in keys)

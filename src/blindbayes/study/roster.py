@@ -32,7 +32,7 @@ class Party(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     name: str
     identity: str
     contributes: bool = True
-    key: str | None = None  # its X25519 public key, from its card: for keys that last many runs
+    key: str | None = None  # the SHA-256 of the keys on its card that are used beside the identity
 
 
 class Change(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

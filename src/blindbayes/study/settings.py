@@ -275,7 +275,7 @@ SETTINGS = {
     "study.columns.n_rows": Setting("number of rows, which is public", "aligned"),
     "study.parties.name": Setting("the site's name"),
     "study.parties.identity": Setting("the site's public key, from its card"),
-    "study.parties.key": Setting("the site's X25519 public key, from its card: for protocols with keys that last many runs"),
+    "study.parties.key": Setting("the hash of the further keys on the site's card, with which pairs of a sum agree on masks"),
     "study.parties.contributes": Setting("`false`: the site brings no rows, and may host a role"),
     "study.privacy.epsilon": Setting(
         "privacy loss of one run; smaller protects more; without it what is opened is exact",

@@ -194,7 +194,7 @@ class Loopback:
     def make_study(self, codebook: Codebook, **fields: Any) -> StudyFile:
         """Return a study of all sites; those without rows host roles."""
         parties = tuple(
-            Party(name, card.identity.hex(), site.home.config.rows is not None, card.agreement.hex() or None)
+            Party(name, card.identity.hex(), site.home.config.rows is not None, card.key)
             for name, site in self.sites.items()
             for card in (site.identity.card,)
         )

@@ -32,7 +32,7 @@ if os.environ.get("STOLEN"):
     from blindbayes.protocols.registry import Total
     from blindbayes.protocols.secure_sum import graph, keys, roles
     from blindbayes.protocols.secure_sum import messages as wire
-    from blindbayes.protocols.secure_sum.server import Recovery
+    from blindbayes.protocols.secure_sum.server import Encapsulated, Recovery
 
     SERVER = keys.SERVER
 
@@ -42,11 +42,13 @@ if os.environ.get("STOLEN"):
         own, seed = AgreementKey.generate(coins), coins.bytes(keys.SECRET_BYTES)
         copied = (yield from receive(SERVER, wire.KeysAdvertised)).public  # its own server shows it first
         commitments = terms.commit(seed) * 2
-        signature = pair_keys.sign_keys(terms.run, terms.context, copied, commitments)
-        yield Send(SERVER, wire.KeysAdvertised(commitments, copied, signature))
+        vouched, encapsulated = terms.encapsulate(me, coins)
+        signature = pair_keys.sign_keys(terms.run, terms.context, copied, commitments, encapsulated)
+        yield Send(SERVER, wire.KeysAdvertised(commitments, copied, signature, encapsulated))
         listed = yield from receive(SERVER, wire.KeysListed)
         others = listed.neighbours
-        pairs = terms.agree(own, dict(zip(others, listed.advertised, strict=True)), blame=SERVER)
+        vouched |= terms.decapsulate(me, others, listed.encapsulated)
+        pairs = terms.agree(own, dict(zip(others, listed.advertised, strict=True)), vouched)
         secrets, to_them, from_them = terms.run_keys(pairs, me, others, terms.context)
         points = [at + 1 for at in (*others, me)]
         shares = shamir.split_many([coins.bytes(32), seed], points, terms.plan.threshold, coins)  # of nonsense, and of its seed
@@ -76,7 +78,8 @@ if os.environ.get("STOLEN"):
         heard[sites[attacker]] = yield from receive(sites[attacker], wire.KeysAdvertised)
         advertised = {at: heard[name] for at, name in enumerate(sites)}
         for at, name in enumerate(sites):
-            yield Send(name, wire.KeysListed(around[at], tuple(advertised[other] for other in around[at])))
+            theirs, passing = tuple(advertised[other] for other in around[at]), Encapsulated(terms, advertised)
+            yield Send(name, wire.KeysListed(around[at], theirs, passing.to(at, around[at])))
         dealt = yield from receive_all(sites, wire.SharesDealt)
 
         def piece(packed: bytes, size: int, owner: int, holder: int) -> bytes:

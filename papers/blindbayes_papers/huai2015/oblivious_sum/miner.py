@@ -41,19 +41,20 @@ class _Keys:
         self._keys = self.digest = self._signature = b""
 
     def hear(self, announced: Mapping[str, KeyAnnounced]) -> None:
-        run = self._terms.run
+        run, standing = self._terms.run, self._terms.standing
         own = () if self._terms.stands else (self._agreement.public,)
         pair_keys.require_keys(((name, message.public) for name, message in announced.items()), own=own)
         for name, message in announced.items():
             pair_keys.verify_keys(run, self._scope, name, (message.public,), message.signature, blame=name)
-        if self._terms.stands and (wrong := [name for name in announced if run.keys[name] != announced[name].public]):
+        if self._terms.stands and (wrong := [name for name in announced if standing[name] != announced[name].public]):
             raise PeerProtocolError("a key is not the one in the signed roster", party=wrong[0])
         self._announced = announced
 
     def stand(self) -> None:
         """Everybody's key is in the signed roster."""
         terms, self._names = self._terms, self._terms.setting.contributors
-        self._announced = {name: KeyAnnounced(terms.run.keys[name], b"") for name in self._names}
+        standing = terms.standing
+        self._announced = {name: KeyAnnounced(standing[name], b"") for name in self._names}
         self.digest = terms.standing_digest()
 
     def name_roster(self, names: Sequence[str]) -> None:

@@ -80,16 +80,17 @@ class KeySession:
         pair_keys.verify_keys(run, self._scope, MINER, (roster.miner, self.digest), roster.signature, blame=MINER)
         for (name, public), signature in zip(publics.items(), roster.signatures, strict=True):
             pair_keys.verify_keys(run, self._scope, name, (public,), signature, blame=MINER)
-        if self.terms.stands and any(run.keys[name] != public for name, public in {**publics, MINER: roster.miner}.items()):
+        standing = self.terms.standing if self.terms.stands else {}
+        if standing and any(standing[name] != public for name, public in {**publics, MINER: roster.miner}.items()):
             raise PeerProtocolError("a key is not the one in the signed roster", party=MINER)
         self._meet({**publics, MINER: roster.miner})
 
     def stand(self) -> None:
         """Take everybody's key from the signed roster: nothing is sent."""
-        run, known = self.terms.run, self.terms.setting.contributors
+        known, keys = self.terms.setting.contributors, self.terms.standing
         self.names, self.groups = known, self.terms.groups(known)
         self.digest = self.terms.standing_digest()
-        self._meet({name: run.keys[name] for name in (*self.groups.neighbours(self.me), MINER)})
+        self._meet({name: keys[name] for name in (*self.groups.neighbours(self.me), MINER)})
 
     def _meet(self, publics: Mapping[str, bytes]) -> None:
         self._channels = {

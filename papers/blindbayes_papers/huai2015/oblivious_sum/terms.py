@@ -11,6 +11,7 @@ from typing import Any, Protocol
 import msgspec
 
 from blindbayes.crypto.coins import Coins
+from blindbayes.crypto.hybrid import curve_of
 from blindbayes.crypto.key_agreement import AgreementKey
 from blindbayes.errors import ConfigError
 from blindbayes.protocols.core import Run
@@ -186,13 +187,18 @@ class ObliviousSumSetup:
         if not self.stands:
             return AgreementKey.generate(coins.derive("agreement"))
         run = self.run
-        known = {name: run.keys.get(name, b"") for name in self.setting.contributors}
+        known = {name: curve_of(run.keys.get(name, b"")) for name in self.setting.contributors}
         if run.agreement is None or run.keys.get(run.me) != run.agreement.public:
             raise ConfigError("the roster names another standing key for this site than its card")
         if missing := [name for name in (*known, MINER) if not run.keys.get(name)]:
             raise ConfigError(f"{missing[0]} has no standing key in the roster: its card is of an earlier version")
         require_keys(known.items())
-        return run.agreement
+        return run.agreement.curve
+
+    @property
+    def standing(self) -> dict[str, bytes]:
+        """The X25519 keys of everybody's card. Pairs that send nothing to agree on keys cannot have an encapsulated secret."""
+        return {name: curve_of(key) for name, key in self.run.keys.items()}
 
     def scope(self, scheme: ObliviousEncryption) -> bytes:
         """Return what run keys and their signatures are bound to."""
@@ -206,7 +212,7 @@ class ObliviousSumSetup:
 
     def standing_digest(self) -> bytes:
         """The same where all keys stand in the signed roster."""
-        names, keys = self.setting.contributors, self.run.keys
+        names, keys = self.setting.contributors, self.standing
         return self.roster_digest(names, digest_of({name: keys[name] for name in names}), keys[MINER])
 
     def label(self, roster: bytes, step: str) -> bytes:

@@ -13,7 +13,8 @@ from blindbayes.agent.rollback import PeerLogHeads
 from blindbayes.agent.runs.commit_points import CommitPoints, names_of
 from blindbayes.agent.store.folder import SiteFolder
 from blindbayes.crypto.coins import Coins
-from blindbayes.errors import BlindbayesError, LocalProtocolError, ProtocolError
+from blindbayes.crypto.hybrid import curve_of
+from blindbayes.errors import BlindbayesError, ConfigError, LocalProtocolError, ProtocolError
 from blindbayes.io.chain import rehearsal
 from blindbayes.io.files import make_private_folder, write_whole
 from blindbayes.net.driver import RoleDriver, RoleHooks
@@ -99,10 +100,10 @@ def open_roles(host: str, run: AgentRun, site: SiteServices) -> list[OpenedRole]
 
 def _open_role(name: str, run: AgentRun, site: SiteServices) -> OpenedRole:
     study, identity = run.study, site.identity
-    keys = {role: bytes.fromhex(study.party(study.host(role)).key or "") for role in study.roles}
+    keys = _keys(study, site)
     peers = speaks_with(study, name)[1]
     shared = [peer for peer in peers if keys[peer]] if keys[name] == identity.agreement.public else []
-    secrets = identity.agreement.agree_many([keys[peer] for peer in shared], shared)
+    secrets = identity.agreement.curve.agree_many([curve_of(keys[peer]) for peer in shared], shared)
     journal = _open_journal(name, run, site, dict(zip(shared, secrets, strict=True)))
     try:
         identities = {role: study.identity(role) for role in study.roles}
@@ -113,6 +114,18 @@ def _open_role(name: str, run: AgentRun, site: SiteServices) -> OpenedRole:
     except BaseException:
         journal.close()
         raise
+
+
+def _keys(study: StudyFile, site: SiteServices) -> dict[str, bytes]:
+    """Return the hybrid key of the site of each role, from its pinned card; empty bytes where the study names none."""
+    cards, keys = {**site.home.peers(), site.identity.name: site.identity.card}, {}
+    for role in study.roles:
+        party = study.party(study.host(role))
+        card = cards.get(party.name)
+        if party.key is not None and (card is None or card.key != party.key):
+            raise ConfigError(f"the card of {party.name} that is pinned here is not the one in the study, or none is pinned")
+        keys[role] = b"" if party.key is None or card is None else card.agreement
+    return keys
 
 
 def _max_bytes(run: AgentRun) -> int | None:

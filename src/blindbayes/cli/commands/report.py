@@ -19,6 +19,7 @@ from blindbayes.agent.store.folder import SiteFolder
 from blindbayes.cli import print_json
 from blindbayes.cli.options import HOME, JSON, PASSPHRASE, print_result, read_passphrase
 from blindbayes.cli.screen import Screen
+from blindbayes.crypto.signatures import PUBLIC_BYTES
 from blindbayes.errors import ConfigError, DataError
 from blindbayes.io.files import read_folder
 from blindbayes.io.untrusted import read_json_table, read_limited, read_toml, well_formed
@@ -121,7 +122,7 @@ def _facts(releases: list[_Release], signers: Mapping[str, bytes], checked: list
         "folders": [release.folder for release in releases],
         "files": sum(release.verified.files for release in releases),
         "model": None if model is None else hashlib.sha256(model).hexdigest(),
-        "signed by": {name: key.hex() for name, key in signers.items()},
+        "signed by": {name: key[:PUBLIC_BYTES].hex() for name, key in signers.items()},
         "cards that fit": checked,
         "protocols": reports[0].get("protocols", []),
         "unforeseen": sorted({str(label) for report in reports for label in report.get("unforeseen", [])}),
@@ -380,7 +381,7 @@ def _keys(cards: tuple[str, ...], config: Path) -> dict[str, bytes]:
         raise ConfigError(f"there is no site in {config.name!r}; name its folder, or its site.toml")
     keys: dict[str, bytes] = {}
     for card in known:
-        if keys.setdefault(card.name, card.identity) != card.identity:
+        if keys.setdefault(card.name, card.lasting_public) != card.lasting_public:
             raise ConfigError(f"two cards of {card.name} have different keys; ask {card.name} which one is its own")
     return keys
 
@@ -400,7 +401,7 @@ def _require_cards(paths: tuple[str, ...], signers: Mapping[str, bytes]) -> list
 
     cards = [read_card(Path(path)) for path in paths]
     for card in cards:
-        if signers.get(card.name) != card.identity:
+        if signers.get(card.name) != card.lasting_public:
             raise DataError(f"no folder is signed with the key on the card of {card.name}; ask {card.name} for its release")
     return [card.name for card in cards]
 

@@ -134,7 +134,7 @@ def make_study(title: str, book: Codebook, cards: Sequence[Card], given: Mapping
     Raises one error with everything that is wrong, each with the flag that mends it.
     """
     settings = {name: value for name, value in given.items() if value is not None and value != ()}
-    parties = [Party(card.name, card.identity.hex(), True, card.agreement.hex() or None) for card in cards]
+    parties = [Party(card.name, card.identity.hex(), True, card.key) for card in cards]
     draft = Draft(title, book, parties, _kind(settings), settings)
     problems = problems_of(draft)
     texts = [_with_flags(problem) for problem in problems]

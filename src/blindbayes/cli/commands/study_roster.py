@@ -56,9 +56,7 @@ def change(
     if unknown := sorted(set(without_rows) - {card.name for card in cards}):
         raise ConfigError(f"{unknown[0]!r} is not added by this change; --without-rows names a site of --add")
     moved = dict(each.partition("=")[::2] for each in hosts)
-    came = tuple(
-        Party(card.name, card.identity.hex(), card.name not in without_rows, card.agreement.hex() or None) for card in cards
-    )
+    came = tuple(Party(card.name, card.identity.hex(), card.name not in without_rows, card.key) for card in cards)
     study.require_changes()
     after = study.change(Change(study.roster.sha256, came, remove, moved, party_rows))
     after.task.require_runnable()

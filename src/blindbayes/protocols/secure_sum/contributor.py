@@ -146,8 +146,11 @@ def _meet(
 ) -> Role[tuple[tuple[int, ...], bytes | None, bytes]]:
     """Return the neighbours that are present, on the complete graph a hash of everything advertised, and the pairs' keys."""
     key = AgreementKey.generate(coins)
-    advertised = KeysAdvertised(commitments, key.public, pair_keys.sign_keys(terms.run, terms.context, key.public, commitments))
+    vouched, encapsulated = terms.encapsulate(me, coins.derive("cards"))
+    signature = pair_keys.sign_keys(terms.run, terms.context, key.public, commitments, encapsulated)
+    advertised = KeysAdvertised(commitments, key.public, signature, encapsulated)
     yield Send(SERVER, advertised)
+    del encapsulated
     listed = yield from receive(SERVER, KeysListed)
     present = require_subset(listed.neighbours, mine, SERVER)
     _require_enough(terms, present)
@@ -158,7 +161,8 @@ def _meet(
     roster = None
     if terms.plan.complete:  # then all are here, and everybody can compute the hash of what all were shown
         roster = terms.roster(dict(sorted((theirs | {me: advertised}).items())))
-    return present, roster, terms.agree(key, theirs, blame=SERVER)
+    vouched |= terms.decapsulate(me, present, listed.encapsulated)
+    return present, roster, terms.agree(key, theirs, vouched)
 
 
 def _chosen(keys: bytes, whose: tuple[int, ...], wanted: tuple[int, ...]) -> bytes:

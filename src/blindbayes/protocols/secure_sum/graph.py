@@ -158,6 +158,18 @@ def neighbours_of(study: str, run_id: str, parties: int, layout: MaskGraph, inde
     return tuple(sorted(order[(here + gap) % parties] for gap in range(-reach, reach + 1) if gap))
 
 
+def is_receiver(study: str, run_id: str, parties: int, layout: MaskGraph, sender: int, receiver: int) -> bool:
+    """Return True if of these two neighbours this one encapsulates to the other: to those that follow it on the ring.
+
+    On the complete graph the roster is the ring. So each party has half of its pairs to encapsulate to.
+    """
+    if layout.complete:
+        gap = (receiver - sender) % parties
+        return 2 * gap < parties or (2 * gap == parties and sender < receiver)
+    _, place = _ring(study, run_id, parties)
+    return 2 * ((place[receiver] - place[sender]) % parties) < parties
+
+
 def pack_bits(flags: Sequence[bool] | np.ndarray[tuple[int], np.dtype[np.bool_]]) -> bytes:
     """Pack one bit per contributor in roster order, the first in the lowest bit."""
     return np.packbits(np.asarray(flags, bool), bitorder="little").tobytes()

@@ -16,7 +16,8 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from blindbayes.crypto import aead, shamir, signatures
+from blindbayes.crypto import aead, hybrid, shamir, signatures
+from blindbayes.crypto.coins import Coins
 from blindbayes.crypto.key_agreement import AgreementKey
 from blindbayes.crypto.prg import derive_key, expand_bytes
 from blindbayes.errors import ConfigError, IntegrityError, LocalProtocolError, PeerProtocolError
@@ -24,7 +25,7 @@ from blindbayes.protocols import pair_keys
 from blindbayes.protocols.core import Run
 from blindbayes.protocols.registry import SumSetup, require_options
 from blindbayes.protocols.secure_sum import graph
-from blindbayes.protocols.secure_sum.graph import MaskGraph, neighbours_of
+from blindbayes.protocols.secure_sum.graph import MaskGraph, is_receiver, neighbours_of
 from blindbayes.protocols.secure_sum.messages import KeysAdvertised
 from blindbayes.protocols.secure_sum.params import MaskedSumParams
 
@@ -63,6 +64,17 @@ class MaskedSumSetup:
     def neighbours(self, index: int) -> tuple[int, ...]:
         return neighbours_of(self.run.study, self.run.run_id, len(self.setting.contributors), self.plan, index)
 
+    def receivers(self, index: int) -> tuple[int, ...]:
+        """Return the neighbours to whose cards a contributor encapsulates, in roster order."""
+        return tuple(other for other in self.neighbours(index) if self._encapsulates(index, other))
+
+    def senders(self, index: int, there: Iterable[int]) -> tuple[int, ...]:
+        """Return those of these neighbours that encapsulate to a contributor's card."""
+        return tuple(other for other in there if self._encapsulates(other, index))
+
+    def _encapsulates(self, sender: int, receiver: int) -> bool:
+        return is_receiver(self.run.study, self.run.run_id, len(self.setting.contributors), self.plan, sender, receiver)
+
     def name(self, index: int) -> str:
         return self.setting.contributors[index]
 
@@ -88,26 +100,43 @@ class MaskedSumSetup:
         publics = ((self.name(index), keys.public) for index, keys in advertised.items())
         pair_keys.require_keys(publics, own=own, blame=blame)
 
-    def require_signed(self, index: int, keys: KeysAdvertised, *, blame: str | None = None) -> None:
-        """Raise `IntegrityError`, naming `blame` or the owner, unless the owner signed this."""
-        name, parts = self.name(index), (keys.public, keys.commitments)
-        pair_keys.verify_keys(self.run, self.context, name, parts, keys.signature, blame=blame or name)
+    def require_signed(self, index: int, keys: KeysAdvertised) -> None:
+        """Raise `IntegrityError`, naming the owner, unless it signed this."""
+        name, parts = self.name(index), (keys.public, keys.commitments, keys.encapsulated)
+        pair_keys.verify_keys(self.run, self.context, name, parts, keys.signature, blame=name)
 
-    def agree(self, mine: AgreementKey, theirs: Mapping[int, KeysAdvertised], *, blame: str) -> bytes:
-        """Return the concatenated keys with the neighbours. A party without a key in the roster is known by its signature."""
-        run, cards = self.run, {}
-        if run.keys.get(run.me):
-            if run.agreement is None or run.agreement.public != run.keys[run.me]:
-                raise ConfigError("the roster names another standing key for this site than its card")
-            cards = {self.name(at): run.keys[self.name(at)] for at in theirs if run.keys.get(self.name(at))}
-        for index, keys in theirs.items():
-            if self.name(index) not in cards:
-                self.require_signed(index, keys, blame=blame)
+    def encapsulate(self, me: int, coins: Coins) -> tuple[dict[str, bytes], bytes]:
+        """Return this party's secrets with half of its neighbours, by name, and the ciphertexts for their cards."""
+        publics = self._cards(self.receivers(me))
+        made = self._card().encapsulate_many(publics, coins)
+        secrets = {name: secret for name, (secret, _) in zip(publics, made, strict=True)}
+        return secrets, b"".join([ciphertext for _, ciphertext in made])
+
+    def decapsulate(self, me: int, there: Iterable[int], packed: bytes) -> dict[str, bytes]:
+        """Return the secrets that these neighbours encapsulated to this party's card, by name."""
+        publics = self._cards(self.senders(me, there))
+        ciphertexts = cut(packed, hybrid.CIPHERTEXT_BYTES, len(publics), SERVER)
+        secrets = self._card().decapsulate_many(publics, [each.tobytes() for each in ciphertexts])
+        return dict(zip(publics, secrets, strict=True))
+
+    def _cards(self, indices: Iterable[int]) -> dict[str, bytes]:
+        """Return the keys of these contributors' cards, by name."""
+        names = self.names(indices)
+        if missing := [name for name in names if not self.run.keys.get(name)]:
+            raise ConfigError(f"the study has no `key` of {missing[0]}: add it from its card, as `blindbayes study init` does")
+        return {name: self.run.keys[name] for name in names}
+
+    def _card(self) -> hybrid.HybridKey:
+        card = self.run.agreement
+        if card is None or card.public != self.run.keys.get(self.run.me):
+            raise ConfigError("the roster names another key for this site than its card")
+        return card
+
+    def agree(self, mine: AgreementKey, theirs: Mapping[int, KeysAdvertised], vouched: Mapping[str, bytes]) -> bytes:
+        """Return the concatenated keys with the neighbours; `vouched` are the secrets of this card with theirs."""
         publics = {self.name(index): keys.public for index, keys in theirs.items()}
-        derived = pair_keys.pair_keys(
-            mine, publics, me=run.me, scope=self.context, purpose="masked_sum pair", card=run.agreement, cards=cards
-        )
-        return b"".join(derived)
+        how = {"me": self.run.me, "purpose": "masked_sum pair"}
+        return b"".join(pair_keys.pair_keys(mine, publics, **how, scope=self.context, vouched=vouched))
 
     def run_keys(self, keys: bytes, me: int, others: Sequence[int], shown: bytes) -> tuple[bytes, bytes, bytes]:
         """Derive this run's secrets of the masks and keys of boxes to and from the others, from the pairs' keys."""

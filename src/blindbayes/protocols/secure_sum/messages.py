@@ -10,11 +10,15 @@ from blindbayes.wire import ClearMessage, EncryptedMessage, KeyMessage, MaskedMe
 
 
 class KeysAdvertised(KeyMessage, frozen=True):
-    """Step 1: a contributor's commitments to its run key and to its own mask's seed, and a fresh public key, signed."""
+    """Step 1: a contributor's commitments to its run key and to its own mask's seed, and a fresh public key, signed.
+
+    With them, signed too, for half of its neighbours a secret encapsulated to the key of the neighbour's card.
+    """
 
     commitments: bytes
     public: bytes
     signature: bytes
+    encapsulated: bytes = b""
 
     @property
     def signed(self) -> bytes:
@@ -23,10 +27,11 @@ class KeysAdvertised(KeyMessage, frozen=True):
 
 
 class KeysListed(KeyMessage, frozen=True):
-    """Step 2: the advertisements of the receiver's neighbours that are still present."""
+    """Step 2: the advertisements of the receiver's neighbours that are still present, and what they encapsulated to it."""
 
     neighbours: tuple[int, ...]
     advertised: tuple[KeysAdvertised, ...]
+    encapsulated: bytes = b""
 
 
 class SharesDealt(EncryptedMessage, frozen=True):

@@ -7,9 +7,11 @@ from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from msgspec.structs import replace
 
 from blindbayes.crypto import shamir
 from blindbayes.crypto.aead import TAG_BYTES
+from blindbayes.crypto.hybrid import CIPHERTEXT_BYTES
 from blindbayes.crypto.prg import add_masks
 from blindbayes.errors import IntegrityError, PeerLost, PeerProtocolError
 from blindbayes.protocols.core import Role, Send, open_value, receive_all
@@ -52,11 +54,14 @@ def server(terms: MaskedSumSetup) -> Role[Total]:
     for index, advertisement in keys.items():
         terms.require_signed(index, advertisement)
     del advertised
+    passing = Encapsulated(terms, keys)
+    keys = {index: replace(advertisement, encapsulated=b"") for index, advertisement in keys.items()}
     roster = terms.roster(keys)
     present = {index: _among(around[index], keys) for index in keys}
     _require_enough(terms, around, present)
     for index, there in present.items():
-        yield Send(terms.name(index), KeysListed(there, tuple(keys[other] for other in there)))
+        yield Send(terms.name(index), KeysListed(there, tuple(keys[other] for other in there), passing.to(index, there)))
+    del passing
 
     # 3. and 4. Sealed shares in, passed on.
     dealt = yield from receive_all(terms.names(keys), SharesDealt, quorum=quorum_size)
@@ -173,6 +178,21 @@ def _exchange(lists: dict[int, bytearray], size: int, orders: Mapping[int, tuple
             theirs, at = lists[other], size * bisect_left(orders[other], index)
             here, there = slice(size * place, size * (place + 1)), slice(at, at + size)
             own[here], theirs[there] = theirs[there], own[here]
+
+
+class Encapsulated:
+    """The ciphertexts of all contributors, to be passed on to their receivers."""
+
+    def __init__(self, terms: MaskedSumSetup, keys: Mapping[int, KeysAdvertised]) -> None:
+        self._terms, self._packed = terms, {index: advertised.encapsulated for index, advertised in keys.items()}
+        self._receivers = {index: terms.receivers(index) for index in keys}
+        for index, receivers in self._receivers.items():
+            require_length(self._packed[index], CIPHERTEXT_BYTES * len(receivers), terms.name(index))
+
+    def to(self, index: int, there: tuple[int, ...]) -> bytes:
+        """Return those of these neighbours for one contributor, in roster order."""
+        senders = self._terms.senders(index, there)
+        return b"".join([_item(self._packed[other], CIPHERTEXT_BYTES, self._receivers[other], index) for other in senders])
 
 
 @dataclass(frozen=True, slots=True)
