@@ -563,7 +563,7 @@ def test_a_slow_sender_is_waited_for_until_the_end_of_the_run(tmp_path: Path) ->
     """Frames that trickle show life: no step's deadline strikes, and the run's end bounds it."""
 
     async def test() -> None:
-        mesh = Mesh(tmp_path, NAMES, timing=Timing(step=0.5, join=2, run=2.5, beat=0.1, retry=0.1))
+        mesh = Mesh(tmp_path, NAMES, timing=Timing(step=0.3, join=2, run=1.2, beat=0.1, retry=0.1))
 
         def drip(run: Run, coins: Coins) -> Role[Any]:
             if run.me == "south":
