@@ -25,6 +25,7 @@ from hypothesis import HealthCheck, settings
 from blindbayes.testing.loopback import Loopback
 from support import programs
 from support.forked import ForkedSite
+from support.light_backups import make_light
 from support.memory import folder_in_memory
 from support.papers import offer_papers
 from support.reference import offer_reference
@@ -145,3 +146,9 @@ def tool() -> Callable[[str], str]:
 def chromium() -> str:
     """Path of a browser."""
     return programs.require_browser()
+
+
+@pytest.fixture
+def light_backups(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Backups whose passphrase costs nothing."""
+    make_light(monkeypatch)

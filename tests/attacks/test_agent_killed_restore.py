@@ -21,6 +21,8 @@ from blindbayes.agent.store.folder import SiteFolder
 from blindbayes.errors import ConfigError
 from support.sites import BOOK, Office
 
+pytestmark = pytest.mark.usefixtures("light_backups")
+
 PHRASE = "correct horse battery"
 
 

@@ -40,6 +40,8 @@ from blindbayes.testing.loopback import make_study_file, open_policy
 from support.hub import MemoryHub
 from support.sites import BOOK, Gate, Office, bounded
 
+pytestmark = pytest.mark.usefixtures("light_backups")
+
 PHRASE = "correct horse battery"
 
 

@@ -32,6 +32,8 @@ from blindbayes.testing.loopback import Loopback
 from support.hub import MemoryHub
 from support.sites import BOOK, Office, bounded
 
+pytestmark = pytest.mark.usefixtures("light_backups")
+
 FOUR = ("north", "south", "west", "east")
 PATIENT = Deadlines(step=20, join=20, run=40)
 

@@ -35,6 +35,7 @@ from blindbayes.study.roster import Change, Party
 from blindbayes.testing.loopback import open_policy
 from support.clock import LeapingLoop
 from support.hub import MemoryHub
+from support.light_backups import make_light
 from support.mutations import mutated
 from support.sites import BOOK, FAST, Office, duckdb_file, make_rows
 
@@ -70,6 +71,7 @@ class World:
     def __init__(self, folder: Path, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
         self.folder, self.rng = folder, random.Random(seed)
         folder.mkdir(parents=True)
+        make_light(monkeypatch)
         policy = open_policy(min_cell=0, max_runs_per_day=10_000, max_epsilon_per_run=2.0)
         hub = SlowHub(self.rng)
         self.office = Office(folder, NAMES, hub=hub, timing=FAST, policy=policy, rows=make_rows(folder, NAMES))
