@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
+import pytest
 
-from blindbayes.codebook import Codebook, Feature, Numeric
+from blindbayes import Privacy, RowStudy
+from blindbayes.codebook import Categorical, Codebook, Feature, Numeric
 from blindbayes.dp.distributed.noise_shares import DistributedNoise
 from blindbayes.dp.distributed.noisy_sum import NoisySum
 from blindbayes.dp.distributed.whole_noise import WholeNoise
@@ -34,3 +37,11 @@ def test_a_sum_takes_cells_by_public_bounds_and_leaves_out_what_noise_would_bury
     assert isinstance(all_of_them.noise, DistributedNoise)
     assert all_of_them.length == sum(2 * each.cells for each in all_of_them.tables.encodings)
     assert all(each.kind != "nothing" for each in all_of_them.tables.encodings)
+
+
+@pytest.mark.parametrize("epsilon", [300.0, 1e4])
+def test_a_sum_whose_noise_is_below_every_float_is_the_count(epsilon: float) -> None:
+    codebook = Codebook("ill", ("no", "yes"), (Categorical("smoker", ("no", "yes")),), max_rows=1000)
+    table = pd.DataFrame({"ill": ["no", "no", "yes"] * 20, "smoker": ["no", "yes"] * 30})
+    result = RowStudy(codebook, privacy=Privacy(epsilon=epsilon)).simulate(dict.fromkeys(("a", "b", "c"), table))
+    assert result.statistics.class_counts.tolist() == [120, 60]

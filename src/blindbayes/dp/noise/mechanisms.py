@@ -229,8 +229,8 @@ class DiscreteLaplace(Mechanism):
 
 
 def laplace_variance(scale: float) -> float:
-    """Return the variance of discrete Laplace noise."""
-    half = np.sinh(0.5 / scale)
+    """Return the variance of discrete Laplace noise, at least 1e-18: at an epsilon of hundreds it is below every float."""
+    half = np.sinh(min(0.5 / scale, 21.0))
     return float(0.5 / half**2)
 
 

@@ -206,14 +206,14 @@ class ReleasePlan:
 
     @cached_property
     def deviations(self) -> tuple[float, ...]:
-        """Standard deviation of the noise in a cell of each item: in counts, or in units of a moment's bound."""
+        """Standard deviation of the noise in a cell of each item: in counts, or in units of a moment's bound; at least 1e-9."""
         if isinstance(self.noise, Centred):
             return tuple(math.sqrt(value) for value in self.noise.variances())
         bounds = np.array([item.bound for item in self.items], dtype=np.float64)
         grid = np.array(self.noise.grid_variances())
         step = float(self.noise.step)
         values = np.sqrt(grid) / step if step > 1 else np.sqrt(grid) / bounds
-        return tuple(float(value) for value in values)
+        return tuple(max(float(value), 1e-9) for value in values)
 
     def describe(self) -> dict[str, Any]:
         """Public facts for statements and reports."""
