@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +58,11 @@ def part(name: str, *, held_out: bool) -> pd.DataFrame:
     return TABLES[name].iloc[split_rows(TABLES[name], BOOK, split)]
 
 
-TRAINING, HELD_OUT = (pd.concat([part(name, held_out=each) for name in TABLES]) for each in (False, True))
+@cache
+def parts() -> tuple[pd.DataFrame, pd.DataFrame]:
+    """What the sites train and evaluate with."""
+    training, held_out = (pd.concat([part(name, held_out=each) for name in TABLES]) for each in (False, True))
+    return training, held_out
 
 
 def features(frame: pd.DataFrame) -> pd.DataFrame:
@@ -69,16 +74,17 @@ def features(frame: pd.DataFrame) -> pd.DataFrame:
 )
 def test_training_and_evaluation_are_those_of_the_pooled_parts(protocol: str) -> None:
     study = STUDY.replace(protocol=protocol)
+    training, held_out = parts()
     trained = study.simulate(TABLES)
-    pooled = NaiveBayes(BOOK).fit(features(TRAINING), TRAINING["ill"])
+    pooled = NaiveBayes(BOOK).fit(features(training), training["ill"])
     assert np.array_equal(
-        trained.model.predict_joint_log_proba(features(HELD_OUT)), pooled.predict_joint_log_proba(features(HELD_OUT))
+        trained.model.predict_joint_log_proba(features(held_out)), pooled.predict_joint_log_proba(features(held_out))
     )
     evaluated = study.evaluate(trained, TABLES)
-    truth, predicted = HELD_OUT["ill"].to_numpy(), pooled.predict(features(HELD_OUT))
-    scores = pooled.predict_proba(features(HELD_OUT))[:, 1]
+    truth, predicted = held_out["ill"].to_numpy(), pooled.predict(features(held_out))
+    scores = pooled.predict_proba(features(held_out))[:, 1]
     figures = evaluated.figures
-    assert figures["rows"] == len(HELD_OUT)
+    assert figures["rows"] == len(held_out)
     assert abs(figures["accuracy"] - metrics.accuracy_score(truth, predicted)) < 1e-12
     assert abs(figures["balanced_accuracy"] - metrics.balanced_accuracy_score(truth, predicted)) < 1e-12
     assert abs(figures["classes"]["yes"]["recall"] - metrics.recall_score(truth, predicted, pos_label="yes")) < 1e-12
@@ -89,8 +95,9 @@ def test_training_and_evaluation_are_those_of_the_pooled_parts(protocol: str) ->
 
 
 def test_no_person_trains_and_evaluates() -> None:
-    assert set(TRAINING["patient"]).isdisjoint(HELD_OUT["patient"])
-    assert len(TRAINING) + len(HELD_OUT) == sum(map(len, TABLES.values()))
+    training, held_out = parts()
+    assert set(training["patient"]).isdisjoint(held_out["patient"])
+    assert len(training) + len(held_out) == sum(map(len, TABLES.values()))
 
 
 def test_another_process_without_seeds_holds_out_the_same_rows() -> None:
@@ -135,7 +142,7 @@ def test_the_release_has_figures_plot_and_a_section_of_the_model_card(tmp_path: 
     assert stored["confusion"] == evaluated.evaluation.confusion.tolist()
     card = (folder / "model_card.md").read_text()
     assert "## How good it is" in card
-    assert f"held-out rows: {len(HELD_OUT)}" in card.replace(",", "")
+    assert f"held-out rows: {len(parts()[1])}" in card.replace(",", "")
     assert (folder / "plots/evaluation.svg").read_text().startswith("<svg")
     assert "AUC" in evaluated.table
 
@@ -158,8 +165,9 @@ def test_what_cannot_be_evaluated_is_refused() -> None:
     with pytest.raises(PrivacyError, match="at least 3 parties"):
         STUDY.evaluate(trained, {name: TABLES[name] for name in ("north", "south")})
     other = Codebook("ill", ("no", "yes"), BOOK.features[:2], max_rows=10_000)
+    training, _ = parts()
     with pytest.raises(ConfigError, match="other features"):
-        STUDY.evaluate(NaiveBayes(other).fit(TRAINING[["smoker", "age"]], TRAINING["ill"]), TABLES)
+        STUDY.evaluate(NaiveBayes(other).fit(training[["smoker", "age"]], training["ill"]), TABLES)
     with pytest.raises(ConfigError, match="held_out does not apply"):
         ColumnStudy(BOOK, estimation=Estimation(held_out=0.2))
     with pytest.raises(ConfigError, match="held_out does not apply"):

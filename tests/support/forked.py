@@ -2,7 +2,8 @@
 
 A new interpreter takes two seconds of CPU until an agent has imported what its first run needs; tests start hundreds of agents.
 A server of multiprocessing, one for each process of pytest, imports it once and forks. Each child is a process with its own
-number, signals, environment, folder and standard streams. The server has neither used gRPC nor opened a database.
+number, signals, environment, folder and standard streams. The server has neither used gRPC nor opened a database, and has no
+threads but those of the allocators of Arrow and DuckDB, which know of forks.
 
 Under pytest `Loopback` starts its agents so (conftest.py); with `new_interpreters` they start as without tests.
 """

@@ -15,7 +15,7 @@ import pytest
 from blindbayes.disclosure.charges import RunLedger
 from blindbayes.disclosure.history import History
 from blindbayes.testing.loopback import Loopback
-from support.forked import IMPORTED
+from support.forked import IMPORTED, script
 from system.kills import Killer
 from system.world import Operation, World, drawn, smaller
 
@@ -92,6 +92,30 @@ def test_a_forked_agent_is_a_process_that_can_be_killed_and_stopped(tmp_path: Pa
         process.send_signal(number)
         assert process.wait(300) == code
         site.stop()
+
+
+SAID = """
+import os, random, sys
+import numpy
+print(sys.argv[1], os.environ["ASKED"], os.getcwd(), os.getpid(), random.random(), numpy.random.random())
+print("a warning", file=sys.stderr)
+sys.exit(3)
+"""
+
+
+def test_forked_programs_share_no_folder_variable_stream_or_random_number(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "said.py").write_text(SAID)
+    monkeypatch.chdir(tmp_path)
+    seen = []
+    for each in ("one", "two"):
+        monkeypatch.setenv("ASKED", each)
+        done = script(tmp_path / "said.py", each)
+        assert (done.returncode, done.stderr) == (3, "a warning\n")
+        seen.append(done.stdout.split())
+    assert [words[:3] for words in seen] == [[each, each, str(tmp_path)] for each in ("one", "two")]
+    assert all(here != there for here, there in zip(seen[0][3:], seen[1][3:], strict=True))
 
 
 def kill(folder: Path, seed: int, kills: int) -> Killer:
