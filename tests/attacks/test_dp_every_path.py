@@ -252,7 +252,7 @@ def test_what_agents_add_keeps_its_epsilon(tmp_path: Path) -> None:
                 for at in range(60):
                     job = file.task.at(FolderSite(site.home, site.identity, file), f"{at:016x}")
                     job.read()
-                    noisy = public.contribution(job.statistics, coins).view(np.int64)
+                    noisy = public.sum.contribution(job.statistics, coins, name="north").view(np.int64)
                     others = [public.plan.noise.share(coins) for _ in range(public.plan.noise.honest - 1)]
                     drawn.append(noisy + sum(others))
 
