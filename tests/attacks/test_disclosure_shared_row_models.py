@@ -34,7 +34,7 @@ VALUES = (None, "no", "yes")
 
 def differences(model: Any, liar: str, other: str) -> list[float]:
     """Score of "yes" less score of "no", of a row with each value: bisected, by a share that is moved before every answer."""
-    plan, table = model.rows.plan, model.shares[liar].tables[other]["smoker"]
+    plan, table = model.rows.plan, model.shares[liar].tables["model"]["smoker"]
     table.setflags(write=True)
     kept, rows = table.copy(), pd.DataFrame({"smoker": list(VALUES)})
     low = np.full(len(VALUES), -(1 << (plan.fraction + 3)))
