@@ -172,9 +172,9 @@ def _table(result: Forecast, codebook: Codebook) -> Table:
         )
     # At 80 columns a long class name is shortened, and never a number.
     columns = list(zip(headings, *rows, strict=True))[:-1]
-    room = max(80 - 4 - sum(3 + max(map(len, column)) for column in columns), len("mechanism"))
+    width = max(80 - 4 - sum(3 + max(map(len, column)) for column in columns), len("mechanism"))
     for heading in headings:
-        table.add_column(escape(heading if len(heading) <= room else f"{heading[: room - 1]}…"), no_wrap=True)
+        table.add_column(escape(heading if len(heading) <= width else f"{heading[: width - 1]}…"), no_wrap=True)
     for row in rows:
         table.add_row(*row)
     return table
