@@ -229,9 +229,9 @@ class DiscreteLaplace(Mechanism):
 
 
 def laplace_variance(scale: float) -> float:
-    """Return the variance of discrete Laplace noise, at least 1e-18: at an epsilon of hundreds it is below every float."""
-    half = np.sinh(min(0.5 / scale, 21.0))
-    return float(0.5 / half**2)
+    """Return the variance of discrete Laplace noise; 0 where it is below every float, at an epsilon of hundreds."""
+    half = np.sinh(min(0.5 / scale, 500.0))
+    return float(0.5 / half / half)
 
 
 class DiscreteGaussian(Mechanism):

@@ -206,14 +206,14 @@ class ReleasePlan:
 
     @cached_property
     def deviations(self) -> tuple[float, ...]:
-        """Standard deviation of the noise in a cell of each item: in counts, or in units of a moment's bound; at least 1e-9."""
+        """Standard deviation of the noise in a cell of each item: in counts, or in units of a moment's bound."""
         if isinstance(self.noise, Centred):
             return tuple(math.sqrt(value) for value in self.noise.variances())
         bounds = np.array([item.bound for item in self.items], dtype=np.float64)
         grid = np.array(self.noise.grid_variances())
         step = float(self.noise.step)
         values = np.sqrt(grid) / step if step > 1 else np.sqrt(grid) / bounds
-        return tuple(max(float(value), 1e-9) for value in values)
+        return tuple(float(value) for value in values)
 
     def describe(self) -> dict[str, Any]:
         """Public facts for statements and reports."""
@@ -350,11 +350,11 @@ class NoisyStatistics:
         totals, weights = [], []
         if plan.class_counts is not None:
             totals.append(np.array(plan.class_counts.counts, dtype=np.float64))
-            weights.append(1 / plan.class_counts.deviation**2)
+            weights.append(1 / max(plan.class_counts.deviation, 1e-9) ** 2)
         for item, table, deviation in zip(plan.items, self.tables, plan.deviations, strict=True):
             if item.kind == "classes" or (item.kind == "cells" and not isinstance(plan.noise, Centred)):
                 totals.append(table.sum(axis=1))
-                weights.append(1 / (item.cells * deviation**2))
+                weights.append(1 / (item.cells * max(deviation, 1e-9) ** 2))
         weight = np.array(weights)
         return np.average(totals, axis=0, weights=weight), float(1 / math.sqrt(weight.sum()))
 
