@@ -153,6 +153,7 @@ def test_kill_9_of_each_site_at_several_points(net: Loopback, tmp_path: Path, vi
     study = study_of(net, title="killed at several points")
     frozen = "west" if victim != "west" else "south"
     run_id = begin_and_freeze(net, study, frozen, size=size)
+    until(lambda: net.sites[victim].home.runs.has_begun(run_id))  # one that was joined and has no journal yet is burned
     net.sites[victim].kill(signal.SIGKILL)
     net.sites[victim].start()
     net.sites[frozen].kill(signal.SIGCONT)
