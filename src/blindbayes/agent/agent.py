@@ -12,7 +12,7 @@ import contextlib
 import logging
 import time
 from collections import Counter, deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from blindbayes.agent.approvals.people import account, require_name, require_reason
@@ -84,7 +84,8 @@ class Agent:
 
     async def start(self) -> None:
         """Connect, and resume the runs that a crash interrupted."""
-        self.home.runs.erase_leftovers()
+        with _writing("what a crash left behind cannot be erased"):
+            self.home.runs.erase_leftovers()
         self.home.data.erase_leftovers()
         self.home.note_policy(account())
         self.home.remove_old_releases(time.time())
@@ -93,6 +94,14 @@ class Agent:
         self._start_notifier()
         self.notices.start()
         await self.router.courier.start(self.router)
+        try:
+            self._take_up()
+        except BaseException:
+            await self.stop()
+            raise
+
+    def _take_up(self) -> None:
+        """Resume or end every run that was under way when the agent ended."""
         interrupted = self.home.runs.interrupted()
         log_event("agent_started", site=self.name, pinned=len(self.home.peers()), interrupted=len(interrupted))
         for run_id in self.home.history.stopped_runs():
@@ -310,11 +319,12 @@ class Agent:
 
     def _burn(self, run_id: str, why: str, *, state: str = "burned", exit_code: int = LocalProtocolError.code) -> None:
         joined = self.home.history.run(run_id) or {}
-        if joined.get("kind") != "prediction" or self.home.history.has_computed(run_id) or self.home.runs.has_begun(run_id):
-            self.home.runs.end(run_id, {"state": state, "message": why, "exit_code": exit_code})
-        self.home.audit.append("ended", run=run_id, state=state, why=why)
-        log_event("run_burned", level=logging.WARNING, run=run_id)
-        self.home.runs.erase_journals(run_id)
+        with _writing("the end of an interrupted run cannot be written"):
+            if joined.get("kind") != "prediction" or self.home.history.has_computed(run_id) or self.home.runs.has_begun(run_id):
+                self.home.runs.end(run_id, {"state": state, "message": why, "exit_code": exit_code})
+            self.home.audit.append("ended", run=run_id, state=state, why=why)
+            log_event("run_burned", level=logging.WARNING, run=run_id)
+            self.home.runs.erase_journals(run_id)
 
     def launch(self, run_id: str, work: Work, proposed_by: str) -> AgentRun:
         """Join a run, in the log first, and carry it out in a task of its own."""
@@ -507,6 +517,14 @@ class Agent:
 
     def show(self) -> dict[str, Any]:
         return show_site(self)
+
+
+@contextlib.contextmanager
+def _writing(what: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise ConfigError(f"{what} ({error.strerror}): make room in the site's folder, and start the agent again") from error
 
 
 def _close(opened: Sequence[OpenedRole]) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
@@ -78,6 +80,30 @@ def test_a_run_that_ended_before_its_journal_began_does_not_stay_open(tmp_path: 
             assert home.runs.outcome(run) is not None
             assert home.runs.outcome(batch) is None  # nothing was sent: the batch may be asked for again
             assert not (home.runs.folder(batch) / "request.json").exists()
+
+    bounded(test)
+
+
+@pytest.mark.parametrize("call", ["end", "erase_leftovers", "erase_journals"])
+def test_an_agent_that_starts_on_a_full_disk_says_so_and_ends_interrupted_runs_later(tmp_path: Path, call: str) -> None:
+    """The operating system's error came out of `Agent.start`."""
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    async def test() -> None:
+        async with Office(tmp_path, NAMES) as office:
+            study = office.net.make_study(BOOK)
+            await office.stop("south")
+            home, run = office.net.sites["south"].home, "ab" * 16
+            facts = {"proposed_by": "north", "kind": "sum", "title": "t"}
+            home.audit.append("joined", run=run, study=study.sha256, roster=study.sha256, **facts)
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(RunFolders, call, full)
+                with pytest.raises(ConfigError, match=r"No space left on device.*: make room in the site's folder"):
+                    await office.start("south")
+            await office.start("south")  # what the first one began is stopped: its courier has left
+            assert {each["run"]: each["state"] for each in home.history.runs()} == {run: "burned"}
 
     bounded(test)
 
