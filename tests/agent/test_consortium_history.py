@@ -131,7 +131,7 @@ def test_three_years_of_ten_agents_with_crashes_are_the_recount(tmp_path: Path, 
                 run = here.agents["site00"].begin(club.study.sha256, last)
                 if step % 3 == 0:  # a site crashes within the run, and comes back
                     victim = chance.choice(members[1:])
-                    while run.run_id not in here.agents[victim].runs:
+                    while not club.home(victim).runs.has_begun(run.run_id) and not run.done.is_set():
                         await asyncio.sleep(0.001)
                     await asyncio.sleep(chance.random() * 0.2)
                     if not here.agents[victim].runs[run.run_id].done.is_set():
