@@ -117,7 +117,18 @@ class ColumnArena(Arena):
         if is_own and (not fight.errors or isinstance(fight.errors[0][1], PrivacyError)):
             return []
         found = [*fight.frames(), *self.wrong(fight)]
+        if found and not fight.errors and named is not None and named.groups() in AUDITED - self.own:
+            return [] if self.is_caught(coalition, change) else found
         return found if found or is_own else list(self.tells(fight, coalition, change))
+
+    def is_caught(self, coalition: Sequence[str], change: Change) -> bool:
+        """Whether audits find it more often than not: their dummies and decoys are a sample, drawn from the coins.
+
+        Six instances out of another table escape with probability (1 - r q)^6 at most, 0.26 at a rate of 0.3 with three
+        classes (`shared_inference/SPEC.md`, "What it catches"); more than half of the tries then in one case of forty.
+        """
+        others = (replace(self, seed=bytes([at]) * 32) for at in range(1, TRIES + 1))
+        return 2 * sum(bool(other.fight(coalition, change).errors) for other in others) >= TRIES
 
     def tells(self, fight: Fight, coalition: Sequence[str], change: Change) -> Iterator[str]:
         """A failure that hangs on what the honest bring: always with these data, never with those."""

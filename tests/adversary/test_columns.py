@@ -49,6 +49,16 @@ def test_references_that_cannot_be_read_end_training_with_the_name_of_who_garble
     assert (who, type(error), error.party) == ("attributes", IntegrityError, "class")
 
 
+def test_the_search_finds_a_changed_table_where_no_audit_looks() -> None:
+    """Power: what audits find in one run and miss in another is none, what they never find is."""
+    bare, audited = argmax(3), argmax(3, rate=0.3)
+    unaudited = ColumnArena.of(bare.name, bare.seats, bare.players, audited.own)
+    for how in ("zeroed", "largest"):
+        title, change = next(each for each in bare.deviations(("class",)) if each[0].endswith(f"EntriesMasked.entries {how}"))
+        assert any("a wrong result" in words for words in unaudited.judge_change(title, ("class",), change))
+        assert audited.judge_change(title, ("class",), change) == []
+
+
 def test_the_search_finds_what_a_missing_mark_lets_through(monkeypatch: pytest.MonkeyPatch) -> None:
     looks_up = "blindbayes.protocols.shared_inference.query.receive_marked"
     monkeypatch.setattr(looks_up, lambda sender, kind, session, index: receive(sender, kind))
