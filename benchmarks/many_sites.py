@@ -14,6 +14,7 @@ How far they are is told on standard error.
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import gc
 import json
 import os
@@ -37,13 +38,15 @@ from blindbayes.agent.runs import role_runner
 from blindbayes.agent.serve import make_courier
 from blindbayes.agent.store.folder import SiteFolder
 from blindbayes.codebook import Categorical, Codebook, Numeric
+from blindbayes.errors import BlindbayesError
 from blindbayes.net.identity import Identity, pin
 from blindbayes.study.file import Deadlines, StudyFile
 from blindbayes.study.roster import Party
-from blindbayes.testing.loopback import free_port
+from blindbayes.testing.loopback import free_port, open_policy
 
 BOOK = Codebook("class", ("ill", "well"), (Categorical("colour", ("red", "blue", "green")), Numeric("age", 0, 120)))
 HUB = "hub"
+_PR_SET_PDEATHSIG = 1
 
 
 def make_sites(folder: Path, number: int) -> dict[str, tuple[SiteFolder, Identity]]:
@@ -58,7 +61,7 @@ def make_sites(folder: Path, number: int) -> dict[str, tuple[SiteFolder, Identit
         ]
         rows.write_text("\n".join(["class,colour,age", *lines]) + "\n")
         hub = name == HUB
-        config = SiteConfig(listen=address if hub else None, rows=None if hub else Rows(str(rows)))
+        config = SiteConfig(listen=address if hub else None, rows=None if hub else Rows(str(rows)), policy=open_policy())
         found[name] = SiteFolder.create(folder / name, name, config=config, address=address if hub else "")
     first = found[HUB][0].folder
     for _, identity in found.values():
@@ -88,7 +91,14 @@ async def agent_of(home: SiteFolder, identity: Identity, study: StudyFile, say: 
     loop.add_signal_handler(signal.SIGTERM, stop.set)
     courier = make_courier(home, identity)
     agent = Agent(home, identity, courier)
-    loop.add_signal_handler(signal.SIGUSR1, lambda: agent.begin(study.sha256))
+
+    def begin() -> None:
+        try:
+            agent.begin(study.sha256)
+        except BlindbayesError as error:
+            os.write(say, (json.dumps({"refused": str(error)}) + "\n").encode())
+
+    loop.add_signal_handler(signal.SIGUSR1, begin)
     await agent.start()
     os.write(say, b'{"ready": true}\n')
     while not agent.runs:
@@ -122,6 +132,7 @@ def fork(home: SiteFolder, identity: Identity, study: StudyFile) -> tuple[int, i
     if child == 0:
         code = 1
         try:
+            ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # a benchmark that is killed leaves no agents behind
             os.close(hear)
             with (home.folder / "agent.err").open("w") as errors:
                 os.dup2(errors.fileno(), 2)
@@ -155,6 +166,8 @@ class Voices:
                 raise SystemExit(f"not {word} after {now:.0f} s: {len(missing)} of {len(names)}, such as {missing[0]}")
             for key, _ in self._ears.select(1.0):
                 self._hear(key.data, key.fd)
+                if "refused" in self.said[key.data]:
+                    raise SystemExit(f"{key.data} began no run: {self.said[key.data]['refused']}")
 
     def _hear(self, name: str, hear: int) -> None:
         raw = os.read(hear, 1 << 16)
