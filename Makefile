@@ -20,13 +20,14 @@ help:  ## List the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
 	@echo; echo "New here? CONTRIBUTING.md says what goes where; make test is what a change must pass."
 
-# What the package needs to run: enough for the demo. pip compiles nothing; a run writes the bytecode of what it imports.
+# What the package needs to run: enough for the demo. pip compiles nothing; a run writes the bytecode of what it imports. A lock
+# has every library, so nothing is resolved (--no-deps): pip 23.2 asks for the newest release of a `library[extra]`.
 $(CORE): requirements-demo.lock pyproject.toml
 	@test -n "$(PYTHON)" || { echo "Python 3.11 or later is needed"; exit 1; }
 	@echo "1/3 A virtual environment in $(VENV) (450 MB; about a minute altogether, once)"
 	@$(PYTHON) -m venv $(VENV)
 	@echo "2/3 The libraries that blindbayes needs, by the hashes of requirements-demo.lock"
-	@$(PIP) install --no-compile --require-hashes -r requirements-demo.lock
+	@$(PIP) install --no-compile --no-deps --require-hashes -r requirements-demo.lock
 	@$(PIP) uninstall --yes setuptools
 	@echo "3/3 blindbayes itself, its kernels compiled for this processor"
 	@$(PIP) install --no-deps --no-build-isolation -e .
@@ -36,7 +37,7 @@ $(CORE): requirements-demo.lock pyproject.toml
 # What developers need as well.
 $(READY): $(CORE) requirements.lock papers/pyproject.toml
 	@echo "The libraries and tools of the tests, by the hashes of requirements.lock (1 GB more)"
-	@$(PIP) install --no-compile --require-hashes -r requirements.lock
+	@$(PIP) install --no-compile --no-deps --require-hashes -r requirements.lock
 	@$(PIP) install --no-deps --no-build-isolation -e papers
 	@touch $@
 
@@ -138,11 +139,13 @@ lock: $(RELEASE)/.ready  ## Bring the locks up to pyproject.toml; UPGRADE=--upgr
 	$(LOCK) pyproject.toml --extra agent --extra excel --extra ids --extra oidc --extra postgres --group build \
 		--no-emit-package blindbayes --constraint requirements.lock --output-file requirements-image.lock
 	echo 'pyspark>=4,<4.1' | $(LOCK) - --output-file engines/spark.lock
+	echo 'nvflare>=2.9,<2.10' | $(LOCK) - --output-file engines/flare.lock
+	echo 'flwr>=1.41,<1.42' | $(LOCK) - --output-file engines/flower.lock
 	$(LOCK) --group release --output-file requirements-release.lock
 
 $(RELEASE)/.ready: requirements-release.lock
 	@$(PYTHON) -m venv $(RELEASE)
-	@$(RELEASE)/bin/python -m pip --quiet --disable-pip-version-check install --no-compile --require-hashes -r requirements-release.lock
+	@$(RELEASE)/bin/python -m pip --quiet --disable-pip-version-check install --no-compile --no-deps --require-hashes -r requirements-release.lock
 	@touch $@
 
 release: $(RELEASE)/.ready  ## Build sdist and wheels (x86-64, aarch64, pure) of blindbayes and blindbayes-papers into dist/

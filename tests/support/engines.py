@@ -36,6 +36,7 @@ def engine_python(engine: str) -> Path:
                 "--quiet",
                 "--disable-pip-version-check",
                 "--no-compile",
+                "--no-deps",  # pip 23.2 would ask for the newest release of a library[extra]
             ]
             for command in ([sys.executable, "-m", "venv", str(home)], [*pip, "--require-hashes", "-r", str(lock)]):
                 made = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
