@@ -45,6 +45,12 @@ PASTED = ("tutorials/consortium.md", "tutorials/companies.md")  # into a shell
 RUN = [page for page in PAGES if blocks(page) and page not in PASTED]
 
 
+def run_shell(text: str) -> None:
+    """The lines of a bash block, in this process."""
+    for line in text.replace("\\\n", " ").splitlines():
+        run_shell_line(line)
+
+
 def run_shell_line(line: str) -> None:
     """A line of a bash block, in this process."""
     words = shlex.split(line)
@@ -64,8 +70,7 @@ def test_what_a_page_shows_runs_from_top_to_bottom(page: str, tmp_path: Path, mo
         if kind == "python":
             exec(compile(text, page, "exec"), names)
         else:
-            for line in text.replace("\\\n", " ").splitlines():
-                run_shell_line(line)
+            run_shell(text)
 
 
 def test_the_output_on_the_home_page_is_what_the_commands_print(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -113,9 +118,14 @@ def test_the_code_for_spark_counts_and_classifies_as_a_frame_does(tmp_path: Path
     page = "how-to/r-spark-sql.md"
     with spark_session(tmp_path / "warehouse") as spark:
         monkeypatch.chdir(tmp_path)
+        hadoop = spark._jvm.org.apache.hadoop.fs  # of the JVM of this process, which began elsewhere
+        hadoop.FileSystem.get(spark._jsc.hadoopConfiguration()).setWorkingDirectory(hadoop.Path(str(tmp_path)))
         names: dict[str, Any] = {"__name__": "__main__", "spark": spark}
-        for text in (*code(page, "python"), *code(page, "py")):
-            exec(compile(text, page, "exec"), names)
+        for kind, text in BLOCK.findall((DOCS / page).read_text(encoding="utf-8")):
+            if kind == "bash":
+                run_shell(text)
+            elif kind in ("python", "py"):
+                exec(compile(text, page, "exec"), names)
         data = names["data"]
         assert names["trained"].statistics_ == NaiveBayes(data.codebook).fit(data.tables["south"]).statistics_
         assert sorted(names["spark_classes"]) == sorted(names["classes"])
