@@ -205,9 +205,9 @@ class World:
         await asyncio.sleep(0)
 
     async def wait(self) -> None:
-        """Until every run at every running site has ended."""
-        for agent in list(self.office.agents.values()):
-            for run in list(agent.runs.values()):
+        """Until every run at every running site has ended, those that sites join meanwhile too."""
+        while under_way := [run for agent in self.office.agents.values() for run in agent.runs.values() if run.is_open]:
+            for run in under_way:
                 await run.done.wait()
 
     async def tick(self, seconds: float) -> None:
