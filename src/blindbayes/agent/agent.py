@@ -524,7 +524,7 @@ def _writing(what: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise ConfigError(f"{what} ({error.strerror}): make room in the site's folder, and start the agent again") from error
+        raise ConfigError(f"{what} ({error.strerror}): free some space, and start the agent again") from error
 
 
 def _close(opened: Sequence[OpenedRole]) -> None:

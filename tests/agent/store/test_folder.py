@@ -100,7 +100,7 @@ def test_an_agent_that_starts_on_a_full_disk_says_so_and_ends_interrupted_runs_l
             home.audit.append("joined", run=run, study=study.sha256, roster=study.sha256, **facts)
             with pytest.MonkeyPatch.context() as patch:
                 patch.setattr(RunFolders, call, full)
-                with pytest.raises(ConfigError, match=r"No space left on device.*: make room in the site's folder"):
+                with pytest.raises(ConfigError, match=r"No space left on device.*: free some space"):
                     await office.start("south")
             await office.start("south")  # what the first one began is stopped: its courier has left
             assert {each["run"]: each["state"] for each in home.history.runs()} == {run: "burned"}
