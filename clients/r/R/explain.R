@@ -4,6 +4,7 @@ explain <- function(object, ...) UseMethod("explain")
 
 # As Explanation.to_frame() in Python: per row the prior, a private model's offset, each feature, and their sum.
 explain.bb_model <- function(object, newdata, extra_columns = c("refuse", "ignore"), ...) {
+  chkDots(...)
   require_columns(object, newdata, match.arg(extra_columns))
   rows <- nrow(newdata)
   start <- list(`(prior)` = object$log_share)
@@ -14,7 +15,7 @@ explain.bb_model <- function(object, newdata, extra_columns = c("refuse", "ignor
   for (name in names(object$features)) {
     parts[[name]] <- scores_of(object$features[[name]], object$terms[[name]], newdata[[name]])
   }
-  parts[["(sum)"]] <- unname(predict(object, newdata, type = "joint", extra_columns = "ignore"))
+  parts[["(sum)"]] <- Reduce(`+`, parts[names(object$features)], matrix(rep(object$log_prior, each = rows), rows, length(object$classes)))
   by_row <- rep(seq_len(rows), each = length(parts))
   terms <- do.call(rbind, parts)[(seq_along(parts) - 1) * rows + rep(seq_len(rows), each = length(parts)), , drop = FALSE]
   colnames(terms) <- object$classes

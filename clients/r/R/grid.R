@@ -62,6 +62,10 @@ thinned <- function(points, cells) {
 # Grid points of numbers, clamped to the bounds; NA for missing.
 grid_points <- function(numbers, feature) {
   points <- floor(numbers * feature$step + 0.5)
+  warn_of_rows(
+    sum(points < feature$grid_low | points > feature$grid_high, na.rm = TRUE), feature,
+    paste0("a number out of bounds [", feature$low, ", ", feature$high, "], which counts as the nearest bound: is it in the unit of the codebook?")
+  )
   pmin(pmax(points, feature$grid_low), feature$grid_high)
 }
 

@@ -1,6 +1,7 @@
 # The model file: versioned JSON. Every part that prediction uses is checked when it is read.
 
 model_format <- "blindbayes.naive_bayes/1"
+rounding <- 1e-9 # by which the logarithm of a probability may pass 0
 
 read_model <- function(path) {
   if (dir.exists(path)) {
@@ -38,7 +39,8 @@ parse_model <- function(text) {
     privacy = content$privacy,
     codebook_sha256 = content$codebook_sha256
   )
-  if (length(made$log_prior) != length(classes) || !any(is.finite(made$log_prior))) {
+  prior <- made$log_prior
+  if (length(prior) != length(classes) || anyNA(prior) || !any(is.finite(prior)) || any(prior > rounding)) {
     stop("the model file's prior does not fit its codebook", call. = FALSE)
   }
   made$log_share <- log_share_of(content, made$log_prior)
@@ -57,13 +59,14 @@ log_share_of <- function(content, log_prior) {
 
 texts_of <- function(values) enc2utf8(vapply(values, as.character, ""))
 
-# JSON has no infinity: null is the one infinity that is possible in its place.
+# JSON has no infinity: null is the one infinity that is possible in its place. NaN where a value is no number.
 numbers_of <- function(values, null) {
-  vapply(values, function(each) if (is.null(each)) null else as.numeric(each), 0)
+  vapply(values, function(each) if (is.null(each)) null else if (is.numeric(each)) as.numeric(each) else NaN, 0)
 }
 
+# NULL if the rows differ in length: rbind would repeat the shorter ones.
 matrix_of <- function(rows) {
-  do.call(rbind, lapply(rows, function(row) vapply(row, as.numeric, 0)))
+  if (length(unique(lengths(rows))) == 1) do.call(rbind, lapply(rows, numbers_of, null = NaN))
 }
 
 feature_of <- function(feature, book) {
@@ -87,7 +90,9 @@ term_of <- function(feature, term, classes) {
   }
   if (feature$kind == "numeric" && is.null(feature$bins)) {
     made <- list(mean = numbers_of(term$mean, NaN), variance = numbers_of(term$variance, Inf))
-    if (length(made$mean) != classes || length(made$variance) != classes || anyNA(made$mean)) wrong()
+    infinite <- is.infinite(made$variance) # in all classes, if none has values
+    if (length(made$mean) != classes || length(made$variance) != classes || any(!is.finite(made$mean))) wrong()
+    if (anyNA(made$variance) || any(made$variance <= 0) || any(infinite) != all(infinite)) wrong()
     return(made)
   }
   cells <- switch(feature$kind,
@@ -97,6 +102,8 @@ term_of <- function(feature, term, classes) {
   )
   table <- matrix_of(term$log_prob)
   if (!identical(dim(table), as.integer(c(classes, cells))) || any(!is.finite(table))) wrong()
+  if (any((if (identical(feature$model, "complement")) -table else table) > rounding)) wrong()
+  if (identical(feature$model, "bernoulli") && any(table >= 0)) wrong()
   list(log_prob = table)
 }
 

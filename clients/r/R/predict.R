@@ -1,6 +1,7 @@
 predict.bb_model <- function(object, newdata, type = c("class", "prob", "log_prob", "joint"),
                              extra_columns = c("refuse", "ignore"), ...) {
   type <- match.arg(type)
+  chkDots(...)
   require_columns(object, newdata, match.arg(extra_columns))
   scores <- matrix(rep(object$log_prior, each = nrow(newdata)), nrow(newdata), length(object$classes))
   for (name in names(object$features)) {
@@ -29,6 +30,10 @@ require_columns <- function(model, newdata, extra_columns) {
       if (renamed) "; R renamed them: read the table with read.csv(..., check.names = FALSE)",
       call. = FALSE
     )
+  }
+  twice <- intersect(names(newdata)[duplicated(names(newdata))], names(model$features))
+  if (length(twice)) {
+    stop("columns stand twice in newdata: ", paste(sQuote(twice), collapse = ", "), "; keep one of each", call. = FALSE)
   }
   extra <- setdiff(names(newdata), c(names(model$features), model$target))
   if (length(extra) && extra_columns == "refuse") {

@@ -82,6 +82,12 @@ marker_numbers <- function(markers) {
   as_numbers(markers[grepl(number_pattern, trimmed(markers))])
 }
 
+warn_of_rows <- function(rows, feature, held) {
+  if (rows) {
+    warning("feature ", sQuote(feature$name), ": ", rows, if (rows == 1) " row holds " else " rows hold ", held, call. = FALSE)
+  }
+}
+
 # Index, from 1, of listed values; NA for missing and unlisted ones.
 positions <- function(values, feature) {
   texts <- plain_text(values, feature$name)
@@ -90,15 +96,17 @@ positions <- function(values, feature) {
   settled <- settled_text(known)
   listed <- settled_text(feature$values)
   at[is.na(at)] <- match(settled, listed)[is.na(at)]
+  marked <- is.na(known) | known %in% feature$markers
+  numbers <- marker_numbers(feature$markers)
+  short <- trimmed(known)
+  readable <- !is.na(known) & grepl(number_pattern, short)
+  marked[readable] <- marked[readable] | as_numbers(short[readable]) %in% numbers
   if (!is.null(feature$other)) {
-    marked <- is.na(known) | known %in% feature$markers
-    numbers <- marker_numbers(feature$markers)
-    short <- trimmed(known)
-    readable <- !is.na(known) & grepl(number_pattern, short)
-    marked[readable] <- marked[readable] | as_numbers(short[readable]) %in% numbers
     at[is.na(at) & !marked] <- match(enc2utf8(feature$other), feature$values)
   }
   at[is.na(known)] <- NA
+  unlisted <- known[is.na(at) & !marked]
+  warn_of_rows(sum(texts %in% unlisted), feature, "a value that the codebook does not list, which counts as missing")
   at[match(texts, known)]
 }
 

@@ -31,14 +31,18 @@ test_that("a category is the same as text, number and truth value", {
   expect_equal(of("True"), of(TRUE))
   expect_equal(of(factor("x")), of("x"))
   expect_equal(of("unknown"), of(NA_character_))
-  expect_equal(of("not listed"), of(NA))
+  expect_warning(unlisted <- of("not listed"), "feature .c.: 1 row holds a value that the codebook does not list")
+  expect_equal(unlisted, of(NA))
+  expect_silent(of("unknown"))
 })
 
 test_that("numbers are rounded to the grid and clamped, and missing ones add nothing", {
   model <- parse_model(model_text)
   of <- function(...) predict(model, row(...), type = "joint")
   expect_equal(of(n = 1.2), of(n = 1))
-  expect_equal(of(n = 1e300), of(n = 10))
+  expect_warning(clamped <- of(n = 1e300), "feature .n.: 1 row holds a number out of bounds .0, 10.")
+  expect_equal(clamped, of(n = 10))
+  expect_silent(of(n = 10.2)) # rounds to the bound
   expect_equal(of(n = " 1.0 "), of(n = 1))
   expect_equal(of(n = NA), of(n = "unknown"))
   expect_equal(of(b = 1), of(b = 0))
@@ -53,7 +57,7 @@ test_that("infinity is no number, as in a file that Python reads", {
   writeLines(c("c,n,b,t", "x,Inf,0,free", "x,-Inf,0,free"), file)
   expect_error(predict(model, read.csv(file)), "2 rows hold infinity")
   expect_error(predict(model, row(b = Inf)), "1 row holds infinity")
-  expect_length(predict(model, row(c = Inf)), 1) # a category that is not listed
+  expect_warning(expect_length(predict(model, row(c = Inf)), 1), "does not list")
 })
 
 test_that("parts of a row add up to its scores", {
@@ -70,6 +74,7 @@ test_that("parts of a row add up to its scores", {
   expect_equal(unlist(shown[9, c("a", "b")], use.names = FALSE), c(0, 0)) # a missing number
   expect_identical(nrow(explain(model, rows[0, ])), 0L)
   expect_error(explain(model, cbind(rows, id = 7)), "does not have: .id.")
+  expect_length(capture_warnings(explain(model, row(n = 70))), 1)
 })
 
 test_that("coefficients are a table per feature, with a row per class", {
@@ -146,6 +151,8 @@ test_that("columns that are missing or unknown are named", {
     predict(model, cbind(row(), y = "a"))
   )
   expect_error(predict(model, list()), "data frame")
+  expect_error(predict(model, cbind(row(), row()["n"])), "twice in newdata: .n.")
+  expect_warning(predict(model, row(), tpye = "prob"), "tpye")
 })
 
 test_that("a file that is no model is refused", {
@@ -153,7 +160,24 @@ test_that("a file that is no model is refused", {
   expect_error(parse_model("no"), "not JSON")
   expect_error(read_model(tempfile()), "does not exist")
   expect_error(parse_model(sub('"mean": [1, 2]', '"mean": [1]', model_text, fixed = TRUE)), "do not fit")
-  expect_error(parse_model(sub("[-1, -0.5]", "[-1]", model_text, fixed = TRUE)), "prior")
+  for (prior in c("[-1]", "[-1, \"x\"]", "[-1, 2]", "[null, null]")) {
+    expect_error(parse_model(sub("[-1, -0.5]", prior, model_text, fixed = TRUE)), "prior")
+  }
+})
+
+test_that("parameters that give no probability are refused when the file is read", {
+  damaged <- function(before, after) {
+    text <- sub(before, after, model_text, fixed = TRUE)
+    expect_false(identical(text, model_text))
+    expect_error(parse_model(text), "feature .[cnbt].: the parameters in the model file do not fit")
+  }
+  for (variance in c("[0, 4]", "[1, -4]", "[null, 4]", "[\"one\", 4]")) damaged("[1, 4]", variance)
+  for (table in c("[1, -2, -3]", "[-1]", "[-1, null, -3]", "[-1, \"x\", -3]")) damaged("[-1, -2, -3]", table)
+  for (mean in c("[null, 2]", "[\"one\", 2]")) damaged("[1, 2]", mean)
+  certain <- sub("[-0.1, -2]", "[0, -2]", model_text, fixed = TRUE)
+  expect_length(parse_model(certain)$classes, 2)
+  once <- sub('"name": "t"', '"name": "t", "model": "bernoulli"', certain, fixed = TRUE)
+  expect_error(parse_model(once), "feature .t.")
 })
 
 test_that("a frame without rows has no classes", {
