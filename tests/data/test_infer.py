@@ -176,6 +176,38 @@ def test_other_texts_among_numbers_are_values_until_somebody_says_otherwise(othe
     assert isinstance(Codebook.from_toml(tmp_path / "d.toml").feature("age"), Numeric)
 
 
+def test_a_marker_of_ones_own_comes_beside_the_usual_ones(tmp_path: Path) -> None:
+    rows = [f"{at / 7:.3f},{20 + at * 7 % 40},{'yes' if at % 2 else 'no'}" for at in range(60)]
+    (tmp_path / "t.csv").write_text("speed,heat,ill\nNA,30,no\n1,-99,no\n" + "\n".join(rows) + "\n")
+    command = [
+        "codebook",
+        "draft",
+        str(tmp_path / "t.csv"),
+        "--target",
+        "ill",
+        "--missing=-99",
+        "--out",
+        str(tmp_path / "c.toml"),
+    ]
+    done = CliRunner().invoke(root, command)
+    assert done.exit_code == 0, done.output
+    assert "stands among numbers: NA." in done.output
+    book = Codebook.from_toml(tmp_path / "c.toml")
+    speed, heat = book.feature("speed"), book.feature("heat")
+    assert isinstance(speed, Numeric)
+    assert isinstance(heat, Numeric)
+    assert heat.low > 0
+    assert book.missing == ("-99", "NA")
+
+
+@pytest.mark.parametrize(("odd", "floor", "asked"), [(1, 1, True), (1, 10, False), (12, 10, True), (0, 1, False)])
+def test_numbers_left_out_for_a_few_texts_are_said_to_be_numbers(odd: int, floor: int, asked: bool) -> None:
+    """With a floor, the reason does not show that a single row is odd."""
+    why = looks_personal(["Inf" for _ in range(odd)] + [f"{at / 7:.3f}" for at in range(200)], "speed", floor)
+    assert why is not None
+    assert ("Most are numbers" in why) == asked
+
+
 def test_a_marker_that_no_column_has_among_numbers_is_a_category(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text(
         "pool,n,ill\n" + "".join(f"None,{at * 7 % 30},yes\nlarge,{at * 7 % 29},no\n" for at in range(60))

@@ -156,6 +156,7 @@ DATES = "dates: a map derives features from them (--map)"
 CELLS = 20  # bins of a number that is not bell-shaped
 _FEW = 20  # too few rows to judge whether a column identifies people
 _MANY = 1000  # too many categories
+_MIXED = "Most are numbers: if the other texts mean no value, draft again with --missing TEXT"
 _CODES = 12  # a number with at most this many different values may be a code
 _READ_WITH = "read them with "
 _NUMERALS = {  # numbers that were read as text, and the option that reads them -> its mark, and the numbers beside
@@ -335,7 +336,9 @@ def looks_personal(values: Any, name: str, floor: int = 1) -> str | None:
     if distinct * 2 > rows:
         spaces = pc.sum(pc.cast(pc.match_substring(present, " "), pa.int64())).as_py() or 0
         text = " (text: kind = 'text' with a public vocabulary)" if spaces * 2 > rows else ""
-        return f"most of its values stand in one row alone: an identifier or free text?{text}"
+        numerals = pc.sum(counts.filter(pc.match_substring_regex(values, NUMBER_PATTERN))).as_py() or 0
+        mixed = f". {_MIXED}" if numerals * 2 > rows and rows - numerals >= floor else ""
+        return f"most of its values stand in one row alone: an identifier or free text?{text}{mixed}"
     return f"more than {_MANY:,} different values: too many for a table of counts" if distinct > _MANY else None
 
 
@@ -516,7 +519,7 @@ def _described(feature: Feature, column: Any, missing: tuple[str, ...], bins: in
         values = feature.values if isinstance(feature, Categorical) else ()
         numerals = sum(re.fullmatch(NUMBER_PATTERN, value) is not None for value in values)
         mixed = numerals > 2 and feature.size > numerals > feature.size / 2
-        hint = ". Most are numbers: if the other texts mean no value, draft again with --missing TEXT" if mixed else ""
+        hint = f". {_MIXED}" if mixed else ""
         return feature, f"{feature.size} values, all that the sample holds: add those that it happens to lack{hint}"
     numbers = _numbers(column, feature.name, missing)
     within = numbers[floor - 1 : len(numbers) - floor + 1]

@@ -7,7 +7,7 @@ import itertools
 import os
 import re
 import sys
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -350,8 +350,8 @@ def read_public(
     """Return a small public file, to make a codebook from, as an Arrow table with inferred types, and its missing markers.
 
     Columns in `text` remain text, and so do codes with leading zeros; texts in `missing` do not prevent a column from being
-    numeric. Without `missing` they are the usual markers, such as NA, that stand in a text file among numbers. Reading ends
-    with the batch that reaches `max_rows`. A source is closed.
+    numeric. So do the usual markers, such as NA, that stand in a text file among numbers. Reading ends with the batch that
+    reaches `max_rows`. A source is closed.
     """
     with open_source(path) as source:
         batches, rows = [], 0
@@ -370,7 +370,7 @@ def read_public(
             if pa.types.is_string(table.schema.field(name).type) and name not in text
             if (changed := with_points(table.column(name), *source.marks)) != table.column(name) or source.dialect is not None
         }
-        markers = markers or _markers_among_numbers(texts.values())
+        markers = tuple(dict.fromkeys((*markers, *_markers_among_numbers(texts.values(), frozenset(markers)))))
         for name, column in texts.items():
             present = pc.if_else(pc.is_in(column, value_set=pa.array(["", *markers], pa.string())), None, column)
             are_codes = pc.any(pc.match_substring_regex(present, r"^0[0-9]")).as_py()
@@ -379,12 +379,12 @@ def read_public(
     return table, markers
 
 
-def _markers_among_numbers(columns: Iterable[Any]) -> tuple[str, ...]:
-    """Return the usual missing markers that are the only texts beside the numbers of a column."""
+def _markers_among_numbers(columns: Iterable[Any], missing: Set[str]) -> tuple[str, ...]:
+    """Return the usual missing markers that, but for `missing`, are the only texts beside the numbers of a column."""
     markers: set[str] = set()
     for column in columns:
         distinct = pc.unique(column).drop_null()
-        texts = set(distinct.filter(pc.invert(pc.match_substring_regex(distinct, NUMBER_PATTERN))).to_pylist()) - {""}
+        texts = set(distinct.filter(pc.invert(pc.match_substring_regex(distinct, NUMBER_PATTERN))).to_pylist()) - {"", *missing}
         if texts <= _USUAL_MARKERS and len(distinct) > len(texts) + 1:
             markers |= texts
     return tuple(sorted(markers))

@@ -149,8 +149,8 @@ def draft(data: str, target: str, missing: tuple[str, ...], out: str | None, **g
             screen.line(f"  {line}")
     for note in made.notes:
         screen.line(f"Note: {note}.")
-    if markers and not missing:
-        screen.line(f"Read as no value, since it stands among numbers: {', '.join(markers)}. Other texts: --missing TEXT")
+    if usual := [each for each in markers if each not in missing]:
+        screen.line(f"Read as no value, since it stands among numbers: {', '.join(usual)}. Other texts: --missing TEXT")
     screen.print(_LEAK, style="bold red")
     if made.unlabelled:
         mapped = given["map_path"] or "map.toml"
