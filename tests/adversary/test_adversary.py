@@ -22,6 +22,7 @@ from adversary.roles import story_teller
 
 HERE = Path(__file__).parent
 BEFORE = "6e79d09"  # the tree that the review attacked
+KIT = "9eec7289"  # the last kit that runs on it: since then packages have other names
 
 
 def findings(title: str, arena: Arena, coalition: Collection[str], tries: Any) -> list[str]:
@@ -211,12 +212,20 @@ EXPECTED = {  # found on the old tree: arena, coalition, words, and how
 }
 
 
-def on_tree(source: Path) -> list[list[str]]:
-    """What the kit finds on a source tree, in a process of its own."""
+def unpacked(commit: str, folder: Path, *paths: str) -> None:
+    archive = subprocess.run(["git", "archive", commit, *paths], capture_output=True, cwd=HERE.parents[1], check=False)
+    if archive.returncode:
+        pytest.skip("no history here")
+    subprocess.run(["tar", "-x", "-C", str(folder)], input=archive.stdout, check=True)
+
+
+def on_tree(kit: Path, source: Path) -> list[list[str]]:
+    """What a kit finds on a source tree, in a process of its own."""
     environment = {**os.environ, "PYTHONPATH": str(source)}
     ended = subprocess.run(
-        [sys.executable, str(HERE), "--json"], capture_output=True, text=True, env=environment, timeout=1500, check=False
+        [sys.executable, str(kit), "--json"], capture_output=True, text=True, env=environment, timeout=1500, check=False
     )
+    assert ended.stdout, ended.stderr
     found: list[list[str]] = json.loads(ended.stdout)
     assert ended.returncode == bool(found), ended.stderr
     return found
@@ -225,11 +234,9 @@ def on_tree(source: Path) -> list[list[str]]:
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_the_tree_before_falls_to_every_attack_that_the_shipped_one_withstands(tmp_path: Path) -> None:
-    archive = subprocess.run(["git", "archive", BEFORE, "src"], capture_output=True, cwd=HERE.parents[1], check=False)
-    if archive.returncode:
-        pytest.skip("no history here")
-    subprocess.run(["tar", "-x", "-C", str(tmp_path)], input=archive.stdout, check=True)
-    found = on_tree(tmp_path / "src")
+    unpacked(BEFORE, tmp_path, "src")
+    unpacked(KIT, tmp_path, "tests/adversary", "tests/support", "tests/conftest.py")
+    found = on_tree(tmp_path / "tests" / "adversary", tmp_path / "src")
     for title, (arena, coalition, words, how) in EXPECTED.items():
         fitting = [each for each in found if each[0].startswith(arena) and each[1] == coalition]
         assert any(words in each[3] and how in each[2] for each in fitting), title
