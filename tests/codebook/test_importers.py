@@ -864,6 +864,11 @@ def test_any_codebook_survives_the_round_trip(tmp_path_factory: pytest.TempPathF
         assert again(book, format, tmp_path_factory.mktemp("export")).sha256 == book.sha256
 
 
+def test_a_value_that_ends_in_a_dollar_sign_survives_the_round_trip(tmp_path: Path) -> None:
+    book = Codebook("y", ("a", "b"), (Categorical("price", ("$",)), Categorical("unit", ("US$", "A$"))))
+    assert again(book, "csvw", tmp_path) == book
+
+
 def test_an_edited_export_is_followed(tmp_path: Path) -> None:
     """Each fact stands in one place: where the format can say it, people edit it there."""
     schema = FULL.to_frictionless()

@@ -166,6 +166,11 @@ def test_without_noise_too_a_record_is_counted_or_refused_by_itself(reader: str,
         assert whole == sum(alone[1:], alone[0])  # type: ignore[arg-type, type-var]
 
 
+def test_labels_that_are_bytes_are_refused_with_the_next_step() -> None:
+    with pytest.raises(DataError, match="decode them to text"):
+        added([(0, 0, 0, 0, 0, 0, 0, b"1")])
+
+
 # -- tables of one type per column, in every engine --------------------------------------------------------------------------
 
 

@@ -211,7 +211,7 @@ def plain_labels(y: Any) -> tuple[pa.Array, str]:
             flat = flat.astype(np.int64)
     kind = flat.dtype.kind
     if len(flat) and kind not in "iub":  # whole numbers are labels, however many
-        check_classification_targets(flat)
+        _require_classes(flat)
     if kind in "Mm":
         raise DataError("the class column holds dates or times; cast them to text")
     if (kind == "u" and (flat > np.uint64(2**63 - 1)).any()) or (kind == "f" and (np.abs(flat) >= 2.0**53).any()):
@@ -225,6 +225,13 @@ def plain_labels(y: Any) -> tuple[pa.Array, str]:
     if not all(isinstance(value, str) for value in flat):
         raise DataError("the class column holds objects that are neither text, whole numbers nor truth values")
     return pa.array([str(value) for value in flat], pa.string()), "text"
+
+
+def _require_classes(labels: npt.NDArray[Any]) -> None:
+    """Refuse labels that are no classes, such as bytes and fractions."""
+    if bytes in set(map(type, labels.tolist())):
+        raise DataError("the class column holds bytes; decode them to text")
+    check_classification_targets(labels)
 
 
 def _text_labels(y: Any) -> pa.Array | None:

@@ -196,7 +196,7 @@ def _partitions(column: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 def _alternatives(pattern: str) -> list[str]:
     """Return the alternatives of a regular expression such as `a|b`; empty for any other expression."""
-    body = pattern.removeprefix("^").removesuffix("$")
+    body = re.sub(r"(?s)\A\^?((?:\\.|[^\\])*?)\$?\Z", r"\1", pattern)  # an escaped dollar sign is no anchor
     body = body[1:-1] if body.startswith("(") and body.endswith(")") else body
     parts = [""]
     for piece in re.findall(r"(?s)\||(?:\\.|[^|\\])+|\\", body):
