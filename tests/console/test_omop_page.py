@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import urlencode
 
@@ -13,8 +14,10 @@ from blindbayes.agent.store.tables import Tables
 from support import omop as cdm
 from support.consoles import NAMES, Consoles, csrf_of
 
+from .conftest import Person, require_fit
 
-def test_the_pages_say_what_the_database_lacks(tmp_path: Path) -> None:
+
+def test_the_pages_say_what_the_database_lacks(tmp_path: Path, person: Callable[..., Person]) -> None:
     rows = cdm.synthetic(60)
     rows["concept"] = [row for row in rows["concept"] if row[0] != cdm.DIABETES]
     url = cdm.duckdb_cdm(tmp_path / "hospital.duckdb", rows)
@@ -37,3 +40,14 @@ def test_the_pages_say_what_the_database_lacks(tmp_path: Path) -> None:
             assert "of 60 persons are in the cohort" in page
             assert "The table fits" not in page
             assert "mrn" not in page
+        clicks = person(office, "north")
+        look = clicks.see("/data")
+        look.get_by_label("Study").select_option(study.sha256)
+        clicks.press("Check the table")
+        clicks.says("The columns fit, but the database differs")
+        clicks.says(f"has no concept {cdm.DIABETES}")
+        require_fit(look, "omop-checked")
+        clicks.see(f"/studies/{study.sha256}")
+        clicks.press("Dry run on this site's data")
+        clicks.says(f"has no concept {cdm.DIABETES}")
+        require_fit(look, "omop-dry-run")

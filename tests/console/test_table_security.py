@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from urllib.parse import urlencode, urlsplit
@@ -13,7 +13,7 @@ import pytest
 
 from blindbayes.agent.approvals.people import Person
 from blindbayes.agent.config import SiteConfig
-from blindbayes.agent.site_file import version_of
+from blindbayes.agent.site_file import change_settings, version_of
 from blindbayes.codebook import Categorical, Codebook
 from blindbayes.crypto.coins import Coins
 from blindbayes.crypto.passwords import hash_password
@@ -22,6 +22,9 @@ from support.consoles import NAMES, Consoles
 from support.postgres import Unavailable, postgres_server
 from support.sites import BOOK
 from support.table_page import BOUNDARY, CSV, ask, configure, csrf_of, files_in, folder_of, part, upload
+
+from .conftest import Person as Visitor
+from .conftest import require_fit
 
 QUICK = Deadlines(step=20, join=20, run=35)
 
@@ -200,7 +203,9 @@ def test_a_duckdb_file_of_the_data_folder_is_compared_checked_and_saved_by_progr
     assert office.office.agents["north"].home.tables.check(study, "north")["rows"] == 20
 
 
-def test_a_listed_postgresql_server_is_brought_in_with_its_password_by_reference(office: Consoles) -> None:
+def test_a_listed_postgresql_server_is_brought_in_with_its_password_by_reference(
+    office: Consoles, person: Callable[..., Visitor]
+) -> None:
     psycopg = pytest.importorskip("psycopg", reason="the postgres extra is not installed")
     study = office.office.net.make_study(BOOK, title="Base", privacy=Privacy(epsilon=1.0), deadlines=QUICK)
     office.office.net.approve(study)
@@ -233,6 +238,33 @@ def test_a_listed_postgresql_server_is_brought_in_with_its_password_by_reference
         assert f"postgres://{server}/postgres" in page
         assert "s3cret-pa55" not in text + page + shown.text
         assert office.office.agents["north"].home.tables.check(study, "north")["ok"]
+        home = office.office.net.sites["north"].home
+        change_settings(home.folder, {"rows": None}, version_of(home.folder))
+        office.do(home.reload)
+        clicks = person(office, "north")
+        seen = clicks.see("/table")
+        seen.get_by_label("A PostgreSQL database").check()
+        if not seen.get_by_label("Server").is_visible():
+            seen.get_by_text("The database", exact=True).click()
+        seen.get_by_label("Server").select_option(server)
+        seen.get_by_label("Database", exact=True).fill("postgres")
+        seen.get_by_label("User", exact=True).fill("tests")
+        seen.get_by_label("Password").select_option("db.password")
+        seen.get_by_label("Compare with the codebook of").select_option(study.sha256)
+        if not seen.get_by_label("Sheet or table").is_visible():
+            seen.get_by_text("How it is written", exact=True).click()
+        seen.get_by_label("Sheet or table").fill("visits")
+        clicks.press("Read its columns")
+        seen.get_by_label("Column for colour").select_option("farbe")
+        if not seen.get_by_label("New values of colour").is_visible():
+            seen.get_by_text("Recode, dates, formula of colour").click()
+        seen.get_by_label("New values of colour").fill("rot = red")
+        clicks.press("Check all rows")
+        clicks.says("The table fits.")
+        require_fit(seen, "table-postgres")
+        clicks.press("Save and use this table")
+        clicks.says("Saved. The table is in use")
+        assert "s3cret-pa55" not in seen.content()
 
 
 def test_a_table_of_eight_hundred_columns_makes_a_page_in_proportion_whose_form_is_taken(office: Consoles) -> None:
