@@ -62,7 +62,7 @@ def added(group: str) -> dict[str, str]:
 
 
 def load(group: str, name: str) -> ModuleType:
-    """Import the module of a name; raise `ConfigError` if no installed package adds it."""
+    """Import the module that an installed package registers under a name; raise `ConfigError` if none does."""
     if name not in (known := added(group)):
         raise ConfigError(f"no installed package adds {name!r} to {group}; known: {', '.join(sorted(known)) or 'none'}")
     return import_module(known[name])

@@ -160,7 +160,7 @@ class Pages:
     async def _show(
         self, request: Request, view: View, *, path: dict[str, str] | None = None, problem: str = "", status: int = 200
     ) -> Response:
-        """Render a view; after an action that was refused, with the problem."""
+        """Render a view, with the problem if an action was refused."""
         given = dict(request.query_params) if request.method == "GET" else {}
         notice = NOTICES.get(given.pop("notice", ""), "")
         try:

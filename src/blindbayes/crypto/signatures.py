@@ -79,7 +79,7 @@ def verify(public: bytes, payload: bytes, signature: bytes, *, party: str | None
 
 
 def verify_lasting(public: bytes, payload: bytes, signature: bytes, *, party: str | None = None) -> None:
-    """Raise `IntegrityError` naming `party` unless both signatures are those of both keys of `public`."""
+    """Raise `IntegrityError` naming `party` unless the Ed25519 and the ML-DSA-65 signature verify under `public`."""
     if len(public) != LASTING_PUBLIC_BYTES or len(signature) != LASTING_BYTES:
         raise IntegrityError(party=party)
     verify(public[:PUBLIC_BYTES], payload, signature[:SIGNATURE_BYTES], party=party)

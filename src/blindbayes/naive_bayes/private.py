@@ -189,7 +189,7 @@ class PrivateNaiveBayes(BaseNaiveBayes):
         return self._publish(outcome.parameters, outcome.noisy.statistics)
 
     def _count(self, X: Any, y: Any, plan: FitPlan) -> tuple[Statistics, Rows]:
-        """Return the exact statistics, and the rows, or a function that reads them, if the plan may ask for them."""
+        """Return the exact statistics, and the rows or a function that reads them; None where the plan does not need them."""
         if not is_source(X):
             rows = self._private_block(X, y, plan.codebook)
             return count_block(Layout(plan.codebook), rows), rows

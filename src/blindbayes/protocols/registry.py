@@ -114,7 +114,7 @@ class Coalition:
 
 
 def known() -> dict[str, str]:
-    """Return the module of every protocol for rows; an added one cannot replace one of this distribution."""
+    """Return the modules of all protocols over rows, by name; an extension cannot replace a built-in one."""
     return ROWS | {name: module for name, module in extensions.added(extensions.SUMS).items() if name not in ROWS}
 
 

@@ -54,7 +54,7 @@ def _require_features(study: Study) -> None:
 
 
 def _require_words(study: Study, text: Text, what: str) -> None:
-    """Refuse counts of uses over columns: a counter is of people there, for min_cell and for who reads an answer."""
+    """Refuse text features that count repeated words, and any with epsilon: over columns every counter counts people."""
     where = f"feature {text.name!r} is text"
     if not text.once:
         circuits, row, document = link_bytes.words(study.codebook, text)

@@ -343,7 +343,7 @@ def _hash(facts: object) -> str:
 
 
 class Work:
-    """One run at this site: its task, and how it is finished."""
+    """One run at this site: its task, and what is stored when it ends."""
 
     def __init__(self, study: StudyFile, site: FolderSite, task: Task, run_id: str) -> None:
         self.study, self.site, self.task, self.run_id = study, site, task, run_id

@@ -69,7 +69,7 @@ class Tables:
             return measure_drift(fitted, source, extra_columns=rows.extra_columns)
 
     def digest(self, key: bytes) -> str:
-        """Return a keyed digest of the rows as they are in the source, before any map and with all markers."""
+        """Return a keyed digest of the rows of the source, before values are mapped and missing values are marked."""
         from blindbayes.data.digest import rows_digest
 
         rows = self._named()

@@ -85,7 +85,7 @@ class NoisyEvaluation(ReleaseOfShares):
     def statement(
         self, trust: str, composition: str, persons: str = SEVERAL_RECORDS, tuning: str | None = None
     ) -> PrivacyStatement:
-        """Return the guarantee, under the trust that the study states. `persons` says how far persons are protected."""
+        """Return the privacy statement; `persons` says how far persons with several rows are protected."""
         classes = len(self.codebook.classes)
         return PrivacyStatement.for_release(
             self,

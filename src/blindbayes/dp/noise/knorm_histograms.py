@@ -203,7 +203,7 @@ class NoiseGroup:
 
 @dataclass(frozen=True)
 class Centred(ABC):
-    """Noise for a whole release of which histograms are published up to a constant: the same for every class."""
+    """Noise for a release whose histograms are determined up to an additive constant, one for all classes."""
 
     parts: tuple[ReleasePart, ...]
     epsilon: Fraction

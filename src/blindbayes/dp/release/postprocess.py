@@ -252,7 +252,7 @@ def _log_likelihood(part: Ordered, power: float, size_deviation: float) -> Float
 
 
 def blend_cells(fitted: Floats, cells: Floats, rows: Floats, deviation: float, edges: Sequence[int], alpha: float) -> Floats:
-    """Correct the fitted law by the cells where they contradict it beyond noise and sampling: (classes, fine)."""
+    """Correct the fitted distribution towards the noisy cells if they differ by more than noise explains: (classes, fine)."""
     classes, width = cells.shape
     starts, widths = np.asarray(edges[:-1]), np.diff(edges)
     coarse = np.add.reduceat(fitted, starts, axis=1)

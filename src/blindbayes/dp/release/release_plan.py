@@ -52,7 +52,7 @@ class FeatureEncoding:
 
     @property
     def cells(self) -> int:
-        """Number of cells released, the one for missing included."""
+        """Number of released cells, including the one for missing values."""
         return len(self.edges) - 1 + self.missing
 
     @property

@@ -84,7 +84,7 @@ class ModelSelection:
         return out
 
     def candidates(self, parameters: Parameters, rows: CodedRows) -> list[Candidates]:
-        """Return the models to select from, by kind, each with its score and head start."""
+        """Return the models to select from, by kind, with their scores; the score of the default includes a head start."""
         known = rows.known_labels >= 0
         rows = rows if known.all() else rows.take(np.flatnonzero(known))
         sides = self.sides if all(isinstance(term, Histogram) for term in parameters.terms.values()) else ()

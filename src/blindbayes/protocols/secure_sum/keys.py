@@ -93,7 +93,7 @@ class MaskedSumSetup:
     def require_keys(
         self, advertised: Mapping[int, KeysAdvertised], *, own: Iterable[bytes] = (), blame: str | None = None
     ) -> None:
-        """Raise, naming `blame` or the owner, unless all keys are proper and differ."""
+        """Raise unless all keys are well formed and distinct; the error names `blame`, or the owner of the key."""
         for index, keys in advertised.items():
             if len(keys.commitments) != 2 * SECRET_BYTES:
                 raise PeerProtocolError("what is said with a key has another length", party=blame or self.name(index))

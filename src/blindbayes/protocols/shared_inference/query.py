@@ -57,7 +57,7 @@ class SharedArgmaxSetup:
             raise LocalProtocolError("with compare_all no totals are opened")
 
     def facts(self) -> bytes:
-        """Return the bytes that all must agree on."""
+        """Return the encoded public parameters on which all parties must agree."""
         shared = [(name, self.shared.get(name, ())) for name in self.holders]
         parts = (self.count, self.class_holder, self.holders, shared, sorted(self.learners))
         return self.plan.facts() + repr((*parts, self.compare_all, self.audit_rate, self.tally)).encode()

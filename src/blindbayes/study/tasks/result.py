@@ -85,7 +85,7 @@ class RunResult:
         return write_folder(folder, seal_files(self.files(deployment), signers))
 
     def _repr_html_(self) -> str:
-        """Return the promise and who learned what, for notebooks."""
+        """Return the privacy statement and the leak report as HTML, for notebooks."""
         return to_html(self.statement) + self.report._repr_html_()
 
 

@@ -101,7 +101,7 @@ def _fill(
     secret: U64Array,
     coins: Coins,
 ) -> U64Array:
-    """Run step 5: under the function's value of (item, bin), the bin's tag and the item's choices under the bin's mask."""
+    """Run step 5: store, encrypted under the function's value of (item, bin), the bin's tag and the item's masked choices."""
     keys = np.empty((shape.keys, 2), dtype=np.uint64)
     values = np.empty((shape.keys, shape.payload_words), dtype=np.uint64)
     for low in range(0, len(items), _AT_ONCE):

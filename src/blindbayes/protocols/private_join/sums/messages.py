@@ -9,7 +9,7 @@ from blindbayes.wire import Marked, MaskedMessage, Trust, U64Array
 
 
 class SeedsChosen(Marked, MaskedMessage, frozen=True):
-    """Corrections of the transfers by which the label holder takes the seeds of the function that it will own."""
+    """Corrections of the oblivious transfers through which the owner of the oblivious function receives its seeds (step 3)."""
 
     corrections: U64Array
 
@@ -73,7 +73,7 @@ class NoiseChosen(BitsChosen, frozen=True):
 
 
 class OverlapNoised(TablesGarbled, frozen=True):
-    """Garbled sum of the counted matches and the noise of both, and the tags by which it is read."""
+    """Garbled circuit that adds the noise of both parties to the number of matches, with the tags that decode its output."""
 
     trust: ClassVar[Trust] = Trust.NOISY
 
