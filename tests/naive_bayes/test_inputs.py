@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tracemalloc
 from collections.abc import Callable
 from typing import Any
@@ -30,13 +31,24 @@ LISTED = Codebook("class", LABELS, tuple(Categorical(name, tuple(WORDS.tolist())
 
 
 def peak(work: Callable[[], Any]) -> int:
-    """Bytes that were allocated at once while `work` ran."""
+    """Bytes that were allocated at once while `work` ran, in a process of one thread.
+
+    Threads of other tests (Spark, joblib) may end meanwhile, and `tracemalloc` of Python 3.11 may crash beside them.
+    """
     work()
-    tracemalloc.start()
-    work()
-    found = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    return found
+    reading, writing = os.pipe()
+    if (child := os.fork()) == 0:
+        try:
+            tracemalloc.start()
+            work()
+            os.write(writing, str(tracemalloc.get_traced_memory()[1]).encode())
+        finally:
+            os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading) as found:
+        size = found.read()
+    os.waitpid(child, 0)
+    return int(size)
 
 
 @pytest.mark.parametrize("frame", [False, True], ids=["array", "frame"])
