@@ -4,28 +4,15 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from blindbayes.agent.rollback import PeerLogHeads
-from blindbayes.agent.store.folder import SiteFolder
-from blindbayes.study.file import Deadlines, Limits, Privacy, StudyFile
-from support.sites import BOOK, Office, bounded
+from blindbayes.study.file import Privacy
+from support.recovery import reopen, study_of
+from support.sites import Office, bounded
 
 NAMES = ("north", "south", "west")
-
-
-def study_of(office: Office, **fields: Any) -> StudyFile:
-    given = {"deadlines": Deadlines(step=20, join=20, run=35), "limits": Limits(quorum=3), **fields}
-    study: StudyFile = office.net.make_study(BOOK, **given)
-    return study
-
-
-def reopen(office: Office, name: str) -> SiteFolder:
-    site = office.net.sites[name]
-    site.home = SiteFolder.open(site.home.folder)
-    return site.home
 
 
 def test_a_site_that_wrote_more_than_it_lost_is_seen_by_its_peers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,39 +12,18 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 
-from blindbayes import Categorical, Codebook, Dialect, NaiveBayes, Numeric, open_table
+from blindbayes import Dialect, NaiveBayes, open_table
 from blindbayes.cli import root
 from blindbayes.data import count_table
 from blindbayes.data.files import BATCH, parquet_batches
 from blindbayes.data.grouping import distinct
 from blindbayes.errors import ConfigError, DataError
-
-BOOK = Codebook(
-    "y",
-    ("no", "yes"),
-    (Categorical("job", ("cook", "clerk; senior", "müller"), optional=True), Numeric("pay", -10, 100, 0.5, optional=True)),
-    max_rows=1000,
-)
-
-
-FRAME = pd.DataFrame(
-    {"job": ["cook", "clerk; senior", None, "müller"], "pay": [1.5, -2.0, None, 99.5], "y": ["no", "yes", "no", "yes"]}
-)
-
-
-WANT = count_table(FRAME, BOOK)
-
-
-def write(path: Path, text: str, encoding: str = "utf-8") -> Path:
-    path.write_bytes(text.encode(encoding))
-    return path
-
+from support.jobs import BOOK, FRAME, WANT, write
 
 DIALECTS: dict[str, tuple[dict[str, Any], str, dict[str, Any]]] = {
     "commas": ({}, "utf-8", {}),

@@ -14,28 +14,12 @@ import pyarrow as pa
 import pytest
 from click.testing import CliRunner
 
-from blindbayes import Categorical, Codebook, NaiveBayes, Numeric, PrivateNaiveBayes, load, open_table
+from blindbayes import Categorical, Codebook, NaiveBayes, PrivateNaiveBayes, load, open_table
 from blindbayes.cli import root
 from blindbayes.data import check, count_table
 from blindbayes.data.sources import read_public
 from blindbayes.errors import DataError
-
-BOOK = Codebook(
-    "y",
-    ("no", "yes"),
-    (Categorical("job", ("cook", "clerk; senior", "müller"), optional=True), Numeric("pay", -10, 100, 0.5, optional=True)),
-    max_rows=1000,
-)
-FRAME = pd.DataFrame(
-    {"job": ["cook", "clerk; senior", None, "müller"], "pay": [1.5, -2.0, None, 99.5], "y": ["no", "yes", "no", "yes"]}
-)
-WANT = count_table(FRAME, BOOK)
-
-
-def write(path: Path, text: str, encoding: str = "utf-8") -> Path:
-    path.write_bytes(text.encode(encoding))
-    return path
-
+from support.jobs import BOOK, FRAME, WANT, write
 
 # -- one meaning of a value ---------------------------------------------------------------------------------------------------
 

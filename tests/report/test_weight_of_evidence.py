@@ -8,9 +8,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from blindbayes import Categorical, Codebook, NaiveBayes, Numeric
+from blindbayes import Categorical, Codebook, NaiveBayes
 from blindbayes.errors import ConfigError
 from blindbayes.report.weight_of_evidence import MAX_RANGES, weights
+from support.two_classes import BOOK, model
 
 
 def test_a_kind_of_feature_that_is_not_explained_is_refused_by_name() -> None:
@@ -18,24 +19,6 @@ def test_a_kind_of_feature_that_is_not_explained_is_refused_by_name() -> None:
     known = model.fit(pa.table({"v": ["x", "y"], "c": ["a", "b"]})).parameters_
     with pytest.raises(ConfigError, match="'v' of kind Categorical"):
         weights(replace(known, terms={"v": object()}))  # type: ignore[dict-item]
-
-
-BOOK = Codebook(
-    "class",
-    ("a", "b"),
-    (Categorical("colour", ("red", "blue")), Numeric("age", 0, 100, 1, bins=50), Numeric("level", 0, 10, 0.5, bins=4)),
-)
-
-
-def model() -> NaiveBayes:
-    rng = np.random.default_rng(5)
-    labels = rng.choice(["a", "b"], 400)
-    columns = {
-        "colour": np.where(rng.random(400) < np.where(labels == "a", 0.8, 0.3), "red", "blue"),
-        "age": np.clip(np.rint(rng.normal(np.where(labels == "a", 30, 60), 15)), 0, 100),
-        "level": rng.integers(0, 21, 400) / 2,
-    }
-    return NaiveBayes(BOOK).fit(pa.table(columns), labels)
 
 
 def test_the_weight_of_evidence_is_the_log_ratio() -> None:

@@ -6,7 +6,6 @@ import io
 import shutil
 import tarfile
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import pytest
@@ -16,23 +15,12 @@ from blindbayes.agent.config import Rows
 from blindbayes.agent.store import backup as backups
 from blindbayes.agent.store.folder import SiteFolder
 from blindbayes.errors import ConfigError, LedgerError, PeerProtocolError, PrivacyError
-from blindbayes.study.file import Deadlines, Limits, Privacy, StudyFile
-from support.sites import BOOK, Office, bounded
+from blindbayes.study.file import Privacy
+from support.recovery import reopen, study_of
+from support.sites import Office, bounded
 
 NAMES = ("north", "south", "west")
 PHRASE = "correct horse battery"
-
-
-def study_of(office: Office, **fields: Any) -> StudyFile:
-    given = {"deadlines": Deadlines(step=20, join=20, run=35), "limits": Limits(quorum=3), **fields}
-    study: StudyFile = office.net.make_study(BOOK, **given)
-    return study
-
-
-def reopen(office: Office, name: str) -> SiteFolder:
-    site = office.net.sites[name]
-    site.home = SiteFolder.open(site.home.folder)
-    return site.home
 
 
 def test_a_restored_site_spends_nothing_before_the_worst_case_is_booked(tmp_path: Path) -> None:
