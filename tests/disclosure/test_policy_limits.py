@@ -9,29 +9,16 @@ from typing import Any
 import pytest
 
 from blindbayes.agent.approvals.summary import require_study
-from blindbayes.codebook import Categorical, Codebook
 from blindbayes.disclosure.checks import require_all
 from blindbayes.disclosure.policy import DEFAULT_PROTOCOLS, Policy, require_allowed, require_rate, require_rows
 from blindbayes.disclosure.value import Answers, Disclosure, RowSum, SumForm
 from blindbayes.errors import PrivacyError
-from blindbayes.study.file import Limits, Party, Privacy, StudyFile
+from blindbayes.study.file import Limits, Privacy
 from blindbayes.study.tasks import registry as tasks
-from blindbayes.testing.loopback import make_study_file, open_policy
+from blindbayes.testing.loopback import open_policy
 from support.disclosure import exact_sum, opens, records
 from support.sites import paper_policy
-
-BOOK = Codebook("class", ("a", "b"), (Categorical("colour", ("red", "blue")),))
-IDS = {name: f"{number:064x}" for number, name in enumerate(("north", "south", "west", "east"), 1)}
-
-
-def study(names: tuple[str, ...] = ("north", "south", "west"), **changes: Any) -> StudyFile:
-    fields: dict[str, Any] = {
-        "title": "t",
-        "parties": tuple(Party(name, IDS[name]) for name in names),
-        "codebook": BOOK,
-        "hosts": {"server": names[0]},
-    }
-    return make_study_file(**{**fields, **changes})
+from support.study_files import study
 
 
 @pytest.mark.parametrize(

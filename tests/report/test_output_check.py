@@ -6,25 +6,12 @@ import json
 from pathlib import Path
 
 import jsonschema
-import numpy as np
-import pandas as pd
 
-from blindbayes.codebook import Categorical, Codebook, Numeric
+from blindbayes.codebook import Numeric
 from blindbayes.data.table import count_table
 from blindbayes.report.output_check import OutputRule, check_dominance, check_floor, schema, worst
 from blindbayes.statistics import Statistics
-
-BOOK = Codebook("y", ("a", "b"), (Categorical("f", ("u", "v", "w")), Numeric("x", 0, 100)), max_rows=10_000)
-
-
-def tables(rare: int = 2) -> dict[str, pd.DataFrame]:
-    generator = np.random.default_rng(1)
-    made = {}
-    for name in ("north", "south", "west"):
-        f = generator.choice(["u", "v"], 200).astype(object)
-        f[:rare] = "w"
-        made[name] = pd.DataFrame({"y": generator.choice(["a", "b"], 200), "f": f, "x": generator.integers(0, 100, 200)})
-    return made
+from support.rare_values import BOOK, tables
 
 
 def test_the_checks_of_statistics() -> None:

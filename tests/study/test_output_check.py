@@ -6,27 +6,13 @@ import json
 from typing import Any
 
 import jsonschema
-import numpy as np
-import pandas as pd
 import pytest
 
 from blindbayes import Estimation, Limits, NaiveBayes, Privacy, PrivateNaiveBayes, RowStudy
-from blindbayes.codebook import Categorical, Codebook, Numeric
 from blindbayes.disclosure.policy import Policy, require_checked
 from blindbayes.errors import PrivacyError
 from blindbayes.report.output_check import schema
-
-BOOK = Codebook("y", ("a", "b"), (Categorical("f", ("u", "v", "w")), Numeric("x", 0, 100)), max_rows=10_000)
-
-
-def tables(rare: int = 2) -> dict[str, pd.DataFrame]:
-    generator = np.random.default_rng(1)
-    made = {}
-    for name in ("north", "south", "west"):
-        f = generator.choice(["u", "v"], 200).astype(object)
-        f[:rare] = "w"
-        made[name] = pd.DataFrame({"y": generator.choice(["a", "b"], 200), "f": f, "x": generator.integers(0, 100, 200)})
-    return made
+from support.rare_values import BOOK, tables
 
 
 def checked(result: Any) -> dict[str, Any]:

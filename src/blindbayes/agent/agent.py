@@ -272,7 +272,7 @@ class Agent:
         peers = self.home.peers()
         for party in study.members:
             card = self.identity.card if party.name == self.name else peers.get(party.name)
-            if card is None or card.identity.hex() != party.identity or party.key not in (None, card.key):
+            if card is None or not card.fits(party.identity, party.key):
                 raise ConfigError(
                     f"the card of {party.name} that is pinned here is not the one in the study, or none is pinned"
                 )

@@ -177,7 +177,7 @@ def _parties(agent: Agent, file: StudyFile) -> list[dict[str, Any]]:
     pins, signed, parties = agent.home.peers(), file.signatures, []
     for party in file.members:
         card = agent.identity.card if party.name == agent.name else pins.get(party.name)
-        same = card is not None and card.identity.hex() == party.identity and party.key in (None, card.key)
+        same = card is not None and card.fits(party.identity, party.key)
         parties.append(
             {
                 "name": party.name,

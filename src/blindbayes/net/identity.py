@@ -86,6 +86,10 @@ class Card:
         parts = (self.name.encode(), self.identity, self.certificate, self.address.encode())
         return framed(b"blindbayes card v2", *parts, self.agreement, self.ml_dsa)
 
+    def fits(self, identity: str, key: str | None) -> bool:
+        """Return True if a party of a study, whose card may have no key in it, has the keys of this card."""
+        return self.identity.hex() == identity and key in (None, self.key)
+
     @property
     def key(self) -> str:
         """The SHA-256 of the keys beside the identity, by which a study names them."""
